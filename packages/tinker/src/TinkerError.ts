@@ -1,0 +1,319 @@
+/**
+ * What can go wrong, as few tags as a caller would handle differently. `reason` says why, `operation`, `status`
+ * and `requestId` say where. The classification (`isRetryable`, `isUserError`) lives here and nowhere else: retry
+ * policy, limiter and telemetry read the same one.
+ *
+ * @since 0.1.0
+ */
+import * as Duration from "effect/Duration"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+
+const absent = <A, I>(schema: Schema.Schema<A, I>) =>
+  Schema.optionalWith(schema, { as: "Option" }).pipe(Schema.withConstructorDefault(() => Option.none<A>()))
+
+/** Fields of every error that a request can end with. */
+const request = {
+  /** The endpoint's name on the wire, e.g. `optim_step`. */
+  operation: Schema.String,
+  status: absent(Schema.Number),
+  requestId: absent(Schema.String),
+  /** The server's own words, shortened and without secrets; empty when it said nothing. */
+  detail: Schema.optionalWith(Schema.String, { default: () => "" }),
+  /** The server's `x-should-retry`, which overrules the classification by status. */
+  shouldRetry: absent(Schema.Boolean),
+  /** The server's wish when to come back, from `retry-after-ms` or `Retry-After`. */
+  retryAfter: absent(Schema.Duration),
+  /** How often the request was sent, and for how long, until this error was given to the caller. */
+  attempts: Schema.optionalWith(Schema.Number, { default: () => 1 }),
+  elapsed: Schema.optionalWith(Schema.Duration, { default: () => Duration.zero }),
+  cause: Schema.optional(Schema.Defect),
+}
+
+const describe = (
+  what: string,
+  error: {
+    readonly operation: string
+    readonly status: Option.Option<number>
+    readonly requestId: Option.Option<string>
+    readonly detail: string
+    readonly attempts: number
+    readonly elapsed: Duration.Duration
+  },
+): string => {
+  const status = Option.match(error.status, { onNone: () => "", onSome: (status) => ` (HTTP ${status})` })
+  const id = Option.match(error.requestId, { onNone: () => "", onSome: (id) => ` [request ${id}]` })
+  const tries = error.attempts > 1 ? ` after ${error.attempts} attempts in ${Duration.format(error.elapsed)}` : ""
+  const words = error.detail === "" ? "" : `: ${error.detail}`
+  return `${error.operation} ${what}${status}${id}${tries}${words}`
+}
+
+/**
+ * The configuration can't be used. `setting` names the variable or option; the value is never shown.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class InvalidConfig extends Schema.TaggedError<InvalidConfig>("effect-tinker/TinkerError/InvalidConfig")(
+  "InvalidConfig",
+  { setting: Schema.String, problem: Schema.String, cause: Schema.optional(Schema.Defect) },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.setting}: ${this.problem}`
+  }
+}
+
+/**
+ * A request that must not be sent as it is. Nothing was sent and no sequence number was used. `path` names the
+ * offending part, e.g. `data[3].inputs.weights`.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class InvalidInput extends Schema.TaggedError<InvalidInput>("effect-tinker/TinkerError/InvalidInput")(
+  "InvalidInput",
+  { path: Schema.String, problem: Schema.String, cause: Schema.optional(Schema.Defect) },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.path}: ${this.problem}`
+  }
+}
+
+/**
+ * The credential was refused, or none could be obtained.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class Unauthorized extends Schema.TaggedError<Unauthorized>("effect-tinker/TinkerError/Unauthorized")(
+  "Unauthorized",
+  { ...request, reason: Schema.Literal("Refused", "CredentialCommand", "CredentialFile") },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe(this.reason === "Refused" ? "was not authorized: check the API key" : "has no credential", this)
+  }
+}
+
+/**
+ * The credential is known but may not do this.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class Forbidden extends Schema.TaggedError<Forbidden>("effect-tinker/TinkerError/Forbidden")(
+  "Forbidden",
+  request,
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe("is forbidden for this key", this)
+  }
+}
+
+/**
+ * What was named does not exist, or this server has no such endpoint.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class NotFound extends Schema.TaggedError<NotFound>("effect-tinker/TinkerError/NotFound")("NotFound", request) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe("found nothing", this)
+  }
+}
+
+/**
+ * The server will not do this, however often it is asked. `Conflict` is the one exception: it is retried where no
+ * sequence number is involved.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class RequestRejected extends Schema.TaggedError<RequestRejected>("effect-tinker/TinkerError/RequestRejected")(
+  "RequestRejected",
+  {
+    ...request,
+    reason: Schema.Literal(
+      "BadRequest",
+      "Conflict",
+      "Gone",
+      "TooLarge",
+      "UnsupportedMediaType",
+      "Unprocessable",
+      "OtherStatus",
+      "UserCategory",
+    ),
+  },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe("was rejected", this)
+  }
+}
+
+/**
+ * Too many requests (429), and the budget for waiting is used up.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class RateLimited extends Schema.TaggedError<RateLimited>("effect-tinker/TinkerError/RateLimited")(
+  "RateLimited",
+  request,
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe("was rate limited", this)
+  }
+}
+
+/**
+ * Billing blocks the account (402), and the budget for waiting is used up.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class BillingPaused extends Schema.TaggedError<BillingPaused>("effect-tinker/TinkerError/BillingPaused")(
+  "BillingPaused",
+  request,
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe("is paused by billing: check the account's payment status", this)
+  }
+}
+
+/**
+ * The server could not be reached or could not answer. Only with reason `Connect` is it certain that no byte of the
+ * request left this machine.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class Unavailable extends Schema.TaggedError<Unavailable>("effect-tinker/TinkerError/Unavailable")(
+  "Unavailable",
+  {
+    ...request,
+    reason: Schema.Literal("Connect", "Disconnected", "Timeout", "Pending", "ServerError", "EmptyBadRequest"),
+  },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    switch (this.reason) {
+      case "Connect":
+        return describe("could not connect", this)
+      case "Disconnected":
+        return describe("lost its connection", this)
+      case "Timeout":
+        return describe("timed out", this)
+      case "Pending":
+        return describe("is still pending", this)
+      case "ServerError":
+        return describe("failed on the server", this)
+      case "EmptyBadRequest":
+        return describe("got an empty 400, which only a proxy sends", this)
+    }
+  }
+}
+
+/**
+ * The answer is not what the protocol says: a bug here or there. `detail` holds the first bytes.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>(
+  "effect-tinker/TinkerError/UnexpectedResponse",
+)("UnexpectedResponse", {
+  ...request,
+  reason: Schema.Literal("Schema", "NotJson", "NotProtobuf", "Empty", "TooLarge", "Encoding", "Redirect"),
+}) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe(`got an answer it can't read [${this.reason}]`, this)
+  }
+}
+
+/**
+ * Everything that one HTTP request to a Tinker server can end with.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type RequestError =
+  | Unauthorized
+  | Forbidden
+  | NotFound
+  | RequestRejected
+  | RateLimited
+  | BillingPaused
+  | Unavailable
+  | UnexpectedResponse
+
+/**
+ * @since 0.1.0
+ * @category errors
+ */
+export type TinkerError = InvalidConfig | InvalidInput | RequestError
+
+/**
+ * May the same request be sent again with a chance of another answer? `x-should-retry` decides first. Whether a
+ * retry is *safe* for a sequenced request is not said here.
+ *
+ * @since 0.1.0
+ * @category classification
+ */
+export const isRetryable = (error: TinkerError): boolean => {
+  switch (error._tag) {
+    case "InvalidConfig":
+    case "InvalidInput":
+      return false
+    default:
+      return Option.getOrElse(error.shouldRetry, () => isTransient(error))
+  }
+}
+
+const isTransient = (error: RequestError): boolean => {
+  switch (error._tag) {
+    case "RateLimited":
+    case "Unavailable":
+      return true
+    case "RequestRejected":
+      return error.reason === "Conflict"
+    case "Unauthorized":
+    case "Forbidden":
+    case "NotFound":
+    case "BillingPaused":
+    case "UnexpectedResponse":
+      return false
+  }
+}
+
+/**
+ * Is it the caller who has to change something? Bad configuration and input, every 4xx but 408, and results of
+ * category `user`.
+ *
+ * @since 0.1.0
+ * @category classification
+ */
+export const isUserError = (error: TinkerError): boolean => {
+  switch (error._tag) {
+    case "InvalidConfig":
+    case "InvalidInput":
+    case "Unauthorized":
+    case "Forbidden":
+    case "NotFound":
+    case "RequestRejected":
+    case "RateLimited":
+    case "BillingPaused":
+      return true
+    case "Unavailable":
+      return error.reason === "EmptyBadRequest"
+    case "UnexpectedResponse":
+      return false
+  }
+}

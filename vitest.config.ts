@@ -1,0 +1,19 @@
+import { fileURLToPath } from "node:url"
+import { defineConfig } from "vitest/config"
+
+const shared = {
+  // @effect/vitest installs structural equality for Option, Either, Chunk, Data and Schema classes.
+  setupFiles: [fileURLToPath(new URL("./test/setup.ts", import.meta.url))],
+  sequence: { concurrent: true },
+  include: ["test/**/*.test.ts"],
+}
+
+export default defineConfig({
+  test: {
+    projects: [
+      { test: { ...shared, name: "workspace", root: "." } },
+      { test: { ...shared, name: "tinker", root: "packages/tinker" } },
+      { test: { ...shared, name: "node", root: "packages/node" } },
+    ],
+  },
+})

@@ -6,6 +6,8 @@ const shared = {
   setupFiles: [fileURLToPath(new URL("./test/setup.ts", import.meta.url))],
   sequence: { concurrent: true },
   include: ["test/**/*.test.ts"],
+  // A busy machine is no reason to fail: nothing here measures time.
+  testTimeout: 60_000,
 }
 
 export default defineConfig({

@@ -1,4 +1,6 @@
 /**
  * @since 0.1.0
  */
-export * as placeholder from "effect-tinker/TinkerError"
+export * as NodeHost from "./NodeHost.ts"
+export * as NodeTinker from "./NodeTinker.ts"
+export * as UndiciHttpClient from "./UndiciHttpClient.ts"

@@ -5,9 +5,11 @@
  * @since 0.1.0
  */
 import * as Duration from "effect/Duration"
+import * as Either from "effect/Either"
+import * as ParseResult from "effect/ParseResult"
 import type * as Schema from "effect/Schema"
-import type * as Either from "effect/Either"
-import type { InvalidInput } from "./TinkerError.ts"
+import { snakeCase } from "./internal/Wire.ts"
+import { InvalidInput } from "./TinkerError.ts"
 
 /**
  * Which connections a request uses, so that a crowd of one kind never keeps another kind waiting.
@@ -68,8 +70,8 @@ export interface Endpoint<in Input, out Output> {
   readonly retry: RetryClass
   /** A request with a sequence number: a 409 is the caller's business, the transport does not repeat it. */
   readonly sequenced: boolean
-  /** For one attempt, up to the last byte of the answer. */
-  readonly timeout: Duration.Duration
+  /** For one attempt, up to the last byte of the answer; undefined leaves it to the configuration (60 s). */
+  readonly timeout: Duration.Duration | undefined
   readonly headers: Readonly<Record<string, string>>
   // Path and query take what they need from the one flat input; what they don't name is left to the body.
   readonly params: Schema.Schema.AnyNoContext | undefined
@@ -189,6 +191,176 @@ const complete = (spec: Spec) => ({
   auth: spec.auth ?? ("token" as const),
   retry: spec.retry ?? ("standard" as const),
   sequenced: spec.sequenced ?? false,
-  timeout: Duration.decode(spec.timeout ?? "60 seconds"),
+  timeout: spec.timeout === undefined ? undefined : Duration.decode(spec.timeout),
   headers: spec.headers ?? {},
 })
+
+/**
+ * An endpoint and its input, ready to be sent.
+ *
+ * @since 0.1.0
+ * @category rendering
+ */
+export interface Rendered {
+  readonly method: Endpoint<never, unknown>["method"]
+  /** Below `/api/v1/`, percent-encoded. */
+  readonly path: string
+  /** Form-encoded, without the question mark; empty when there is nothing to ask. */
+  readonly query: string
+  readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category rendering
+ */
+export interface RenderOptions {
+  /**
+   * Names on the wire of fields of a JSON body that the server does not know. Those that only carry their default are
+   * left out; one that says something stays, so that the server refuses it and the caller learns why.
+   */
+  readonly without?: ReadonlySet<string> | undefined
+}
+
+/**
+ * Path, query and body of a request. Pure: the same input gives the same bytes, so a resend can be bit-identical.
+ *
+ * @since 0.1.0
+ * @category rendering
+ */
+export const render = <Input, Output>(
+  endpoint: Endpoint<Input, Output>,
+  input: Input,
+  options: RenderOptions = {},
+): Either.Either<Rendered, InvalidInput> =>
+  Either.gen(function* () {
+    return {
+      method: endpoint.method,
+      path: yield* renderPath(endpoint, yield* encode(endpoint.operation, endpoint.params, input)),
+      query: renderQuery(yield* encode(endpoint.operation, endpoint.query, input)),
+      body: yield* renderBody(endpoint, input, options.without ?? new Set()),
+    }
+  })
+
+const encode = (
+  operation: string,
+  schema: Schema.Schema.AnyNoContext | undefined,
+  input: unknown,
+): Either.Either<Readonly<Record<string, unknown>>, InvalidInput> => {
+  if (schema === undefined) return Either.right({})
+  try {
+    return Either.mapLeft(ParseResult.encodeUnknownEither(schema)(input), (issue) => invalid(operation, input, issue))
+  } catch (cause) {
+    // Metadata that holds itself has no end.
+    return Either.left(new InvalidInput({ path: operation, problem: "can't be encoded", cause }))
+  }
+}
+
+// Only the first problem, and never the value itself unless it is a number or the like: inputs hold prompts and keys.
+const invalid = (operation: string, input: unknown, issue: ParseResult.ParseIssue): InvalidInput => {
+  const [first] = ParseResult.ArrayFormatter.formatIssueSync(issue)
+  const path = first?.path ?? []
+  const problem = (first?.message ?? "can't be encoded").replace(/, actual [^]*$/, "")
+  return new InvalidInput({
+    path: path.reduce<string>(
+      (text, key) => (typeof key === "number" ? `${text}[${key}]` : `${text}.${String(key)}`),
+      operation,
+    ),
+    problem: problem === first?.message ? problem : `${problem}, got ${sort(path.reduce<unknown>(property, input))}`,
+  })
+}
+
+const property = (value: unknown, key: PropertyKey): unknown =>
+  typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined
+
+const sort = (value: unknown): string => {
+  switch (typeof value) {
+    case "number":
+    case "boolean":
+    case "undefined":
+      return String(value)
+    case "object":
+      return value === null ? "null" : Array.isArray(value) ? "an array" : "an object"
+    default:
+      return `a ${typeof value}`
+  }
+}
+
+const renderPath = (
+  { operation, path }: Endpoint<never, unknown>,
+  params: Readonly<Record<string, unknown>>,
+): Either.Either<string, InvalidInput> =>
+  Either.map(
+    Either.all(
+      path.split("/").map((segment) => {
+        if (!segment.startsWith(":")) return Either.right(segment)
+        const spread = segment.endsWith("*")
+        const name = segment.slice(1, spread ? -1 : undefined)
+        const value = String(params[name])
+        return Either.mapLeft(
+          Either.all((spread ? value.split("/") : [value]).map(renderSegment)),
+          (problem) => new InvalidInput({ path: `${operation}.${name}`, problem }),
+        ).pipe(Either.map((parts) => parts.join("/")))
+      }),
+    ),
+    (segments) => segments.join("/"),
+  )
+
+const renderSegment = (value: string): Either.Either<string, string> =>
+  value === "" || value === "." || value === ".."
+    ? Either.left(`"${value}" can't be a part of a path`)
+    : Either.try({
+        try: () => encodeURIComponent(value).replaceAll("%3A", ":"),
+        catch: () => "holds half of a surrogate pair",
+      })
+
+const renderQuery = (query: Readonly<Record<string, unknown>>): string =>
+  new URLSearchParams(
+    Object.entries(query).flatMap(([name, value]) =>
+      value === undefined || value === null ? [] : [[name, String(value)]],
+    ),
+  ).toString()
+
+const renderBody = <Input>(
+  { body, operation }: Endpoint<Input, unknown>,
+  input: Input,
+  without: ReadonlySet<string>,
+): Either.Either<Rendered["body"], InvalidInput> => {
+  switch (body.kind) {
+    case "none":
+      return Either.right(undefined)
+    case "json":
+      return Either.flatMap(encode(operation, body.schema, input), (encoded) =>
+        Either.try({
+          try: () => ({
+            contentType: "application/json",
+            bytes: JSON.stringify(without.size === 0 ? encoded : trim(operation, body.schema, input, encoded, without)),
+          }),
+          catch: (cause) => new InvalidInput({ path: operation, problem: "can't be written as JSON", cause }),
+        }),
+      )
+    case "bytes":
+      // The constructor `bytes` ties `encode` to the endpoint's own input type.
+      return Either.map(body.encode(input as never), (bytes) => ({ contentType: body.contentType, bytes }))
+  }
+}
+
+// A field carries its default when the body says the same without the caller having said anything.
+const trim = (
+  operation: string,
+  schema: Schema.Schema.AnyNoContext,
+  input: unknown,
+  encoded: Readonly<Record<string, unknown>>,
+  without: ReadonlySet<string>,
+): Readonly<Record<string, unknown>> => {
+  const bare = Object.fromEntries(Object.entries(input ?? {}).filter(([name]) => !without.has(snakeCase(name))))
+  return Either.match(encode(operation, schema, bare), {
+    onLeft: () => encoded,
+    onRight: (defaults) =>
+      Object.fromEntries(
+        Object.entries(encoded).filter(
+          ([name, value]) => !without.has(name) || JSON.stringify(defaults[name]) !== JSON.stringify(value),
+        ),
+      ),
+  })
+}

@@ -20,6 +20,8 @@ const request = {
   requestId: absent(Schema.String),
   /** The server's own words, shortened and without secrets; empty when it said nothing. */
   detail: Schema.optionalWith(Schema.String, { default: () => "" }),
+  /** What the server sent, parsed if it is JSON; without secrets and cut to 64 KiB. */
+  body: absent(Schema.Unknown),
   /** The server's `x-should-retry`, which overrules the classification by status. */
   shouldRetry: absent(Schema.Boolean),
   /** The server's wish when to come back, from `retry-after-ms` or `Retry-After`. */
@@ -239,6 +241,22 @@ export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>(
 }
 
 /**
+ * The scope that the client lived in is closed; nothing more will be sent.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class ClientClosed extends Schema.TaggedError<ClientClosed>("effect-tinker/TinkerError/ClientClosed")(
+  "ClientClosed",
+  { operation: Schema.String },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.operation} was given up: the client's scope is closed`
+  }
+}
+
+/**
  * Everything that one HTTP request to a Tinker server can end with.
  *
  * @since 0.1.0
@@ -258,7 +276,7 @@ export type RequestError =
  * @since 0.1.0
  * @category errors
  */
-export type TinkerError = InvalidConfig | InvalidInput | RequestError
+export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestError
 
 /**
  * May the same request be sent again with a chance of another answer? `x-should-retry` decides first. Whether a
@@ -271,6 +289,7 @@ export const isRetryable = (error: TinkerError): boolean => {
   switch (error._tag) {
     case "InvalidConfig":
     case "InvalidInput":
+    case "ClientClosed":
       return false
     default:
       return Option.getOrElse(error.shouldRetry, () => isTransient(error))
@@ -314,6 +333,7 @@ export const isUserError = (error: TinkerError): boolean => {
     case "Unavailable":
       return error.reason === "EmptyBadRequest"
     case "UnexpectedResponse":
+    case "ClientClosed":
       return false
   }
 }

@@ -1,0 +1,87 @@
+/**
+ * What Node offers to `effect-tinker`: the credential command, the credentials file, and the platform's name.
+ *
+ * @since 0.1.0
+ */
+import { exec } from "node:child_process"
+import { readFile } from "node:fs/promises"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Redacted from "effect/Redacted"
+import * as Host from "effect-tinker/Host"
+
+const systems: Partial<Record<NodeJS.Platform, string>> = {
+  aix: "AIX",
+  darwin: "MacOS",
+  freebsd: "FreeBSD",
+  linux: "Linux",
+  openbsd: "OpenBSD",
+  win32: "Windows",
+}
+
+const architectures: Partial<Record<NodeJS.Architecture, string>> = {
+  arm: "arm",
+  arm64: "arm64",
+  ia32: "x32",
+  x64: "x64",
+}
+
+/** A command that hangs must not hang every request that waits for its output. */
+const commandTimeout = 60_000
+
+const runCommand: Host.Service["runCommand"] = (command) =>
+  Effect.async((resume, signal) => {
+    const options = { signal, timeout: commandTimeout, maxBuffer: 1024 * 1024, windowsHide: true }
+    exec(Redacted.value(command), options, (error, stdout) => {
+      const output = stdout.trim()
+      if (error !== null) {
+        // Neither the command nor what it printed is shown: both may hold the secret.
+        const how =
+          error.killed === true ? `was stopped after ${commandTimeout / 1000} s` : `ended with code ${error.code}`
+        return resume(Effect.fail(`the credential command ${how}`))
+      }
+      return resume(
+        output === "" ? Effect.fail("the credential command printed nothing") : Effect.succeed(Redacted.make(output)),
+      )
+    })
+  })
+
+const isMissing = (error: unknown): boolean =>
+  error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ENOTDIR")
+
+const readText: Host.Service["readFile"] = (path) =>
+  Effect.tryPromise({
+    try: (signal) => readFile(path, { encoding: "utf8", signal }),
+    catch: (error) => error,
+  }).pipe(
+    Effect.asSome,
+    Effect.catchAll((error) =>
+      isMissing(error)
+        ? Effect.succeedNone
+        : Effect.fail(`${path} can't be read: ${error instanceof Error ? error.message : String(error)}`),
+    ),
+  )
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make: Effect.Effect<Host.Service> = Effect.sync(() => {
+  const { arch, platform, versions } = globalThis.process
+  return {
+    platform: {
+      os: systems[platform] ?? `Other:${platform}`,
+      arch: architectures[arch] ?? `other:${arch}`,
+      runtime: "node",
+      runtimeVersion: versions.node,
+    },
+    runCommand,
+    readFile: readText,
+  }
+})
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer: Layer.Layer<Host.Host> = Layer.effect(Host.Host, make)

@@ -1,0 +1,48 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Option, Redacted } from "effect"
+import { NodeHost } from "@effect-tinker/node"
+
+const run = (command: string) => Effect.flatMap(NodeHost.make, (host) => host.runCommand(Redacted.make(command)))
+
+describe("NodeHost", () => {
+  it.effect("runs a command through the shell and trims its output", () =>
+    Effect.gen(function* () {
+      expect(Redacted.value(yield* run("echo tml-a | tr a b"))).toBe("tml-b")
+    }),
+  )
+
+  it.effect("tells how a command failed, and neither the command nor its output", () =>
+    Effect.gen(function* () {
+      expect(yield* Effect.flip(run("echo tml-secret; echo tml-secret >&2; exit 3"))).toBe(
+        "the credential command ended with code 3",
+      )
+      expect(yield* Effect.flip(run("true"))).toBe("the credential command printed nothing")
+    }),
+  )
+
+  it.effect("reads a file, and knows a missing one from one that can't be read", () =>
+    Effect.gen(function* () {
+      const folder = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "node-host-"))),
+        (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
+      )
+      writeFileSync(join(folder, "a"), "text")
+      const { readFile } = yield* NodeHost.make
+      expect(yield* readFile(join(folder, "a"))).toEqual(Option.some("text"))
+      expect(yield* readFile(join(folder, "b"))).toEqual(Option.none())
+      expect(yield* readFile(join(folder, "a", "b"))).toEqual(Option.none())
+      expect(yield* Effect.flip(readFile(folder))).toMatch(/can't be read: EISDIR/)
+    }).pipe(Effect.scoped),
+  )
+
+  it.effect("names the platform as the reference does", () =>
+    Effect.map(NodeHost.make, ({ platform }) => {
+      expect(platform.runtime).toBe("node")
+      expect(platform.runtimeVersion).toBe(process.versions.node)
+      expect(platform.os).toMatch(/^(Linux|MacOS|Windows|FreeBSD|OpenBSD|AIX|Other:.*)$/)
+    }),
+  )
+})

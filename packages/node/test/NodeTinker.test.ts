@@ -1,0 +1,190 @@
+// The recordings that need a real socket, with our own client and with fetch, the fallback for other platforms.
+import { readFileSync } from "node:fs"
+import * as Http from "node:http"
+import type { AddressInfo } from "node:net"
+import { gzipSync } from "node:zlib"
+import { FetchHttpClient } from "@effect/platform"
+import { describe, expect, it } from "@effect/vitest"
+import { NodeTinker } from "@effect-tinker/node"
+import { Effect, Layer, Option, Redacted, Schedule } from "effect"
+import { Api, RetryPolicy, TinkerConfig, TrainingResult, Transport } from "effect-tinker"
+
+interface Answer {
+  readonly for: string
+  readonly status: number
+  readonly headers: Record<string, string>
+  readonly contentEncoding?: string
+  readonly transferEncoding?: string
+  readonly body?: unknown
+  readonly bodyBase64?: string
+}
+
+const script = (file: string): ReadonlyArray<Answer> =>
+  JSON.parse(readFileSync(new URL(`../../../test/wire/${file}`, import.meta.url), "utf8")).script
+
+interface Seen {
+  readonly url: string
+  readonly headers: Http.IncomingHttpHeaders
+}
+
+/** Answers each path from its list, in order, with the recorded encoding and framing. */
+const serve = (answers: ReadonlyArray<Answer>) =>
+  Effect.acquireRelease(
+    Effect.async<{ readonly url: string; readonly seen: Array<Seen>; readonly server: Http.Server }>((resume) => {
+      const left = [...answers]
+      const seen: Array<Seen> = []
+      const server = Http.createServer((request, response) => {
+        request.resume()
+        request.on("end", () => {
+          const path = request.url ?? ""
+          seen.push({ url: path, headers: request.headers })
+          const at = left.findIndex((answer) => answer.for.split(" ")[1] === path.split("?")[0])
+          const answer = at < 0 ? undefined : left.splice(at, 1)[0]
+          if (answer === undefined) {
+            const known = path.endsWith("/client/config")
+            return response.writeHead(known ? 200 : 599).end(known ? "{}" : "")
+          }
+          const plain =
+            answer.bodyBase64 !== undefined
+              ? Buffer.from(answer.bodyBase64, "base64")
+              : Buffer.from(answer.body === null || answer.body === undefined ? "" : JSON.stringify(answer.body))
+          const body = answer.contentEncoding === "gzip" ? gzipSync(plain) : plain
+          const encoding = answer.contentEncoding === undefined ? {} : { "content-encoding": answer.contentEncoding }
+          const length = answer.transferEncoding === undefined ? { "content-length": body.length } : {}
+          response.writeHead(answer.status, { ...answer.headers, ...encoding, ...length })
+          return response.end(body)
+        })
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const { port } = server.address() as AddressInfo
+        resume(Effect.succeed({ url: `http://127.0.0.1:${port}`, seen, server }))
+      })
+    }),
+    ({ server }) =>
+      Effect.async<void>((resume) => {
+        server.close(() => resume(Effect.void))
+        server.closeAllConnections()
+      }),
+  )
+
+const values = (baseUrl: string): TinkerConfig.Values => ({
+  baseUrl,
+  apiKey: Redacted.make("tml-secret-key"),
+  headers: { "x-proxy-secret": "hunter2" },
+  retryPolicy: Schedule.recurs(1),
+})
+const clients = {
+  undici: (baseUrl: string) => NodeTinker.layer(values(baseUrl)),
+  fetch: (baseUrl: string) =>
+    Transport.layer.pipe(Layer.provide(TinkerConfig.layer(values(baseUrl))), Layer.provide(FetchHttpClient.layer)),
+}
+const getInfo = Effect.flatMap(Transport.Transport, ({ call }) => call(Api.getInfo, { modelId: "m" }))
+
+describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name) => {
+  const client = clients[name]
+
+  it.scopedLive("behaviours/response_compression.json: gzip is decoded, JSON and protobuf alike", () =>
+    Effect.gen(function* () {
+      const [gzip, zstd, protobuf] = script("behaviours/response_compression.json")
+      if (gzip === undefined || zstd === undefined || protobuf === undefined) return expect.fail("not recorded")
+      const { seen, url } = yield* serve([gzip, protobuf, { ...zstd, body: "not really zstd" }])
+      yield* Effect.gen(function* () {
+        const { call } = yield* Transport.Transport
+        expect((yield* getInfo).modelName).toEqual(Option.some("Qwen/Qwen3-8B"))
+        const answer = yield* call(Api.retrieveFuture, { requestId: "r", allowMetadataOnly: true })
+        const result = yield* TrainingResult.fromProtobuf(answer.body)
+        expect(result.metrics).toEqual({ "loss:sum": 1.5 })
+        expect(result.outputs[0]?.["logprobs"]?.data).toEqual(Float32Array.of(-0.5, -1, -1.5))
+        // zstd is never asked for; who sends it all the same is told so, not misread.
+        const error = yield* Effect.flip(getInfo)
+        expect(error).toMatchObject({ _tag: "UnexpectedResponse" })
+        if (name === "undici") {
+          expect(error).toMatchObject({ reason: "Encoding" })
+          for (const request of seen) expect(request.headers["accept-encoding"]).toBe("gzip, deflate")
+        }
+      }).pipe(Effect.provide(client(url)))
+    }),
+  )
+
+  it.scopedLive.each(["behaviours/holder_400_gzip.json", "behaviours/holder_400_chunked_without_content_length.json"])(
+    "%s: a 400 with words is an answer, however it travelled",
+    (file) =>
+      Effect.gen(function* () {
+        const { url } = yield* serve(script(file))
+        const error = yield* Effect.flip(getInfo).pipe(Effect.provide(client(url)))
+        expect(error).toMatchObject({ _tag: "RequestRejected", reason: "BadRequest", detail: "bad", attempts: 1 })
+      }),
+  )
+
+  it.scopedLive("behaviours/http_redirect_same_and_cross_origin.json: the key stays on its origin", () =>
+    Effect.gen(function* () {
+      const other = yield* serve([{ for: "GET /other-origin.json", status: 200, headers: {}, body: { entries: [] } }])
+      const recorded = script("behaviours/http_redirect_same_and_cross_origin.json").map((answer) => ({
+        ...answer,
+        headers: { Location: (answer.headers["Location"] ?? "").replace("http://127.0.0.1:PORT", other.url) },
+      }))
+      const { seen, url } = yield* serve(recorded)
+      const audit = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+        call(Api.getAuditLog, { eventType: "all" }),
+      ).pipe(Effect.provide(client(url)))
+      expect(audit.entries).toEqual([])
+      expect(seen.map((request) => [request.url, request.headers["x-api-key"]])).toEqual([
+        ["/api/v1/client/config", "tml-secret-key"],
+        ["/api/v1/audit?event_type=all", "tml-secret-key"],
+        ["/signed/audit.json?sig=1", "tml-secret-key"],
+      ])
+      expect(JSON.stringify(other.seen)).not.toMatch(/tml-secret-key|hunter2/)
+      expect(other.seen.length).toBe(1)
+    }),
+  )
+
+  it.scopedLive("behaviours/connection_refused.json: nothing listens", () =>
+    Effect.gen(function* () {
+      const { server, url } = yield* serve([])
+      yield* Effect.async<void>((resume) => {
+        server.close(() => resume(Effect.void))
+      })
+      const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+        Effect.flip(call(Api.health, {}, { retryPolicy: RetryPolicy.make({ maxRetries: 1, base: "1 millis" }) })),
+      ).pipe(Effect.provide(client(url)))
+      expect(error).toMatchObject({ _tag: "Unavailable", reason: "Connect", attempts: 2 })
+      expect(error.message).toMatch(/^healthz could not connect after 2 attempts.*ECONNREFUSED/)
+    }),
+  )
+
+  it.scopedLive("behaviours/http_connection_dropped.json: a lost connection is not a refused one", () =>
+    Effect.gen(function* () {
+      const server = yield* serve([])
+      server.server.removeAllListeners("request")
+      server.server.on("request", (request) => request.socket.destroy())
+      const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+        Effect.flip(call(Api.health, {}, { retryPolicy: RetryPolicy.none })),
+      ).pipe(Effect.provide(client(server.url)))
+      expect(error).toMatchObject({ _tag: "Unavailable", reason: "Disconnected", attempts: 1 })
+    }),
+  )
+
+  it.scopedLive("a raw answer can be left unread", () =>
+    Effect.gen(function* () {
+      const { server, url } = yield* serve([])
+      const closed = Effect.async<void>((resume) => {
+        server.removeAllListeners("request")
+        server.on("request", (request, response) => {
+          response.writeHead(200)
+          const write = () => void (response.write(Buffer.alloc(65_536)) && setImmediate(write))
+          response.on("drain", write)
+          response.on("close", () => resume(Effect.void))
+          request.on("end", write).resume()
+        })
+      })
+      const waiting = yield* Effect.fork(closed)
+      yield* Effect.yieldNow()
+      yield* Effect.flatMap(Transport.Transport, ({ raw }) => raw(Api.health, {})).pipe(
+        Effect.tap((answer) => Effect.sync(() => expect(answer.status).toBe(200))),
+        Effect.scoped,
+        Effect.provide(client(url)),
+      )
+      yield* waiting
+    }),
+  )
+})

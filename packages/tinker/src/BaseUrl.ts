@@ -1,0 +1,62 @@
+/**
+ * Where a Tinker server is. Two spellings of one server are one `BaseUrl`, two path prefixes are two: requests,
+ * connection pools and limiter keys all go through `parse`, so they can't disagree.
+ *
+ * @since 0.1.0
+ */
+import * as Either from "effect/Either"
+import * as Schema from "effect/Schema"
+import { InvalidConfig } from "./TinkerError.ts"
+
+/**
+ * A normalised base URL: lower-case scheme and host, no default port, no trailing slash, path prefix kept.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export const BaseUrl = Schema.NonEmptyString.pipe(Schema.brand("effect-tinker/BaseUrl"))
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export type BaseUrl = typeof BaseUrl.Type
+
+/**
+ * The hosted service.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const hosted: BaseUrl = BaseUrl.make("https://tinker.thinkingmachines.dev/services/tinker-prod")
+
+/**
+ * Normalises a base URL. `setting` names where it came from in the error.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const parse = (text: string, setting = "baseUrl"): Either.Either<BaseUrl, InvalidConfig> => {
+  const invalid = (problem: string) => Either.left(new InvalidConfig({ setting, problem }))
+  // A URL with credentials must not be echoed, so no message here quotes the text.
+  if (!URL.canParse(text)) return invalid("is not a URL; expected something like https://host/prefix")
+  const url = new URL(text)
+  if (url.protocol !== "http:" && url.protocol !== "https:") {
+    return invalid(`has the scheme ${url.protocol} where http: or https: was expected`)
+  }
+  if (url.username !== "" || url.password !== "") {
+    return invalid("carries a user name or password; give the credential as an API key")
+  }
+  if (url.search !== "" || url.hash !== "" || text.includes("?") || text.includes("#")) {
+    return invalid("has a query or a fragment; only a path prefix may follow the host")
+  }
+  return Either.right(BaseUrl.make(`${url.protocol}//${url.host}${url.pathname.replace(/\/+$/, "")}`))
+}
+
+/**
+ * The origin, which is what a credential belongs to.
+ *
+ * @since 0.1.0
+ * @category accessors
+ */
+export const origin = (baseUrl: BaseUrl): string => new URL(baseUrl).origin

@@ -1,0 +1,256 @@
+/**
+ * The token that a request carries, as an Effect: the configured credential, or a JWT that it is exchanged for when
+ * the server asks for one.
+ *
+ * @since 0.1.0
+ */
+import * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Encoding from "effect/Encoding"
+import * as Either from "effect/Either"
+import * as Option from "effect/Option"
+import * as Redacted from "effect/Redacted"
+import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
+import { Host } from "./Host.ts"
+import { redact } from "./internal/Redact.ts"
+import * as SingleFlight from "./internal/SingleFlight.ts"
+import { problemWithCredential, TinkerConfig } from "./TinkerConfig.ts"
+import { ClientClosed, InvalidConfig, type TinkerError, Unauthorized } from "./TinkerError.ts"
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  /** The configured credential itself: API key, output of the command, or stored key. */
+  readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
+  /** What an ordinary request carries. */
+  readonly token: Effect.Effect<Redacted.Redacted<string>, TinkerError>
+  /**
+   * After a 401: another token than the refused one, by one forced exchange for all who ask; none when there is
+   * nothing to exchange, or when the refused token itself came from a forced exchange moments ago.
+   */
+  readonly renew: (
+    refused: Redacted.Redacted<string>,
+  ) => Effect.Effect<Option.Option<Redacted.Redacted<string>>, TinkerError>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class Credentials extends Context.Tag("effect-tinker/Credentials")<Credentials, Service>() {}
+
+/**
+ * Where the configured credential comes from.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Source {
+  readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
+  /** The credential command alone: a server can insist on it. */
+  readonly command: Option.Option<Effect.Effect<Redacted.Redacted<string>, TinkerError>>
+}
+
+/**
+ * What `make` needs from the server, given as effects so that this module sends nothing itself.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Server {
+  readonly flags: Effect.Effect<
+    { readonly pjwtAuthEnabled: boolean; readonly credentialDefaultSource: string },
+    TinkerError
+  >
+  readonly exchange: (credential: Redacted.Redacted<string>) => Effect.Effect<Redacted.Redacted<string>, TinkerError>
+}
+
+interface Issued {
+  readonly token: Redacted.Redacted<string>
+  /** From here on a request starts a renewal in the background and goes on with this token. */
+  readonly renewAt: number
+  /** From here on a request waits for the renewal. */
+  readonly staleAt: number
+}
+
+/**
+ * A renewal is wanted 300 s and awaited 60 s before the end, but never before half or three quarters of the life are
+ * over: the reference renews a token of less than 300 s without pause. A token that is over when it arrives (clocks
+ * differ) or that tells no end is used for a while, too: the server's 401 has the last word.
+ */
+const issue = (token: Redacted.Redacted<string>, now: number): Issued => {
+  const life = Option.match(expiry(token), { onNone: () => Infinity, onSome: (end) => end - now })
+  const floor = 5_000
+  return {
+    token,
+    renewAt: now + Math.max(floor, life - Math.min(300_000, life / 2)),
+    staleAt: now + Math.max(floor, life - Math.min(60_000, life / 4)),
+  }
+}
+
+const Claims = Schema.parseJson(Schema.Struct({ exp: Schema.Number }))
+
+/** The `exp` claim in milliseconds. The signature is the server's business. */
+const expiry = (token: Redacted.Redacted<string>): Option.Option<number> =>
+  Either.getRight(
+    Either.flatMap(Encoding.decodeBase64UrlString(Redacted.value(token).split(".")[1] ?? ""), (text) =>
+      Either.map(Schema.decodeUnknownEither(Claims)(text), (claims) => claims.exp * 1000),
+    ),
+  )
+
+/** `~/.tinker/credentials.json` as `tinker auth login` writes it. */
+const CredentialsFile = Schema.parseJson(
+  Schema.Struct({
+    default: Schema.String,
+    keys: Schema.Record({ key: Schema.String, value: Schema.Struct({ key: Schema.Redacted(Schema.String) }) }),
+  }),
+)
+
+/** How long a failed exchange is not repeated while an older token can still be tried. */
+const pauseAfterFailure = 10_000
+/** The least time between two exchanges that 401s force. */
+const pauseBetweenForced = 5_000
+
+/**
+ * Finds the configured credential: the key, else the command's output, else the stored key. What can be checked
+ * without running a command is checked now.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const source: Effect.Effect<Source, InvalidConfig | Unauthorized, TinkerConfig> = Effect.gen(function* () {
+  const config = yield* TinkerConfig
+  const host = yield* Host
+
+  const usable = (setting: string, credential: Redacted.Redacted<string>) =>
+    Option.match(problemWithCredential(credential), {
+      onNone: () => Effect.succeed(credential),
+      onSome: (problem) => Effect.fail(new InvalidConfig({ setting, problem })),
+    })
+
+  const runCommand = (command: Redacted.Redacted<string>) =>
+    host.runCommand(command).pipe(
+      Effect.mapError(
+        (problem) =>
+          new Unauthorized({ operation: "credential command", reason: "CredentialCommand", detail: redact(problem) }),
+      ),
+      Effect.flatMap((output) => usable("TINKER_CREDENTIAL_CMD (its output)", output)),
+    )
+
+  const readStored = (path: string) =>
+    Effect.gen(function* () {
+      const text = yield* Effect.mapError(
+        host.readFile(path),
+        (problem) =>
+          new Unauthorized({ operation: "credentials file", reason: "CredentialFile", detail: redact(problem) }),
+      )
+      if (Option.isNone(text)) {
+        return yield* new InvalidConfig({
+          setting: "TINKER_API_KEY",
+          problem: `is not set, no TINKER_CREDENTIAL_CMD is, and ${path} does not exist; create a key in the Tinker console or store one with \`tinker auth login\``,
+        })
+      }
+      const file = yield* Effect.mapError(
+        Schema.decodeUnknown(CredentialsFile)(text.value),
+        // The parse error would quote the file, keys included.
+        () => new InvalidConfig({ setting: path, problem: "is not a credentials file" }),
+      )
+      const stored = file.keys[file.default]
+      if (stored === undefined) {
+        return yield* new InvalidConfig({ setting: path, problem: "has no key under its default id" })
+      }
+      return yield* usable(path, stored.key)
+    })
+
+  const command = Option.map(config.credentialCommand, runCommand)
+  if (Option.isSome(config.apiKey)) return { credential: Effect.succeed(config.apiKey.value), command }
+  if (Option.isSome(command)) return { credential: command.value, command }
+  // `TinkerConfig` has at least one of the three. A missing file is told at construction.
+  const path = Option.getOrElse(config.credentialsFile, () => "")
+  return { credential: Effect.succeed(yield* readStored(path)), command }
+})
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (source: Source, server: Server): Effect.Effect<Service, never, TinkerConfig | Scope.Scope> =>
+  Effect.gen(function* () {
+    const config = yield* TinkerConfig
+    const scope = yield* Effect.scope
+    const { credential } = source
+
+    /** The credential that is exchanged: the server can insist on the command. */
+    const exchangeable = (wanted: string): Effect.Effect<Redacted.Redacted<string>, TinkerError> => {
+      const isJwt = Option.exists(config.apiKey, (key) => Redacted.value(key).startsWith("eyJ"))
+      if (wanted !== "credential_cmd" || isJwt) return credential
+      return Option.match(source.command, {
+        onSome: (command) => command,
+        onNone: () =>
+          Effect.fail(
+            new InvalidConfig({
+              setting: "TINKER_CREDENTIAL_CMD",
+              problem: "is not set, but this server takes credentials only from a command",
+            }),
+          ),
+      })
+    }
+
+    let issued: Issued | undefined
+    let notBefore = 0
+    let forcedAt = -Infinity
+
+    const exchange = SingleFlight.make(
+      Effect.gen(function* () {
+        const flags = yield* server.flags
+        const token = yield* server.exchange(yield* exchangeable(flags.credentialDefaultSource))
+        issued = issue(token, yield* Clock.currentTimeMillis)
+        return token
+      }).pipe(
+        Effect.tapError(() =>
+          Effect.map(Clock.currentTimeMillis, (now) => {
+            notBefore = now + pauseAfterFailure
+          }),
+        ),
+      ),
+      scope,
+      () => new ClientClosed({ operation: "auth/token" }),
+    )
+
+    const jwt = Effect.flatMap(Clock.currentTimeMillis, (now) => {
+      if (issued === undefined) return exchange
+      const { renewAt, staleAt, token } = issued
+      if (now < renewAt || now < notBefore) return Effect.succeed(token)
+      // An exchange that fails while an older token is at hand is no reason to fail the request.
+      if (now >= staleAt) return Effect.orElseSucceed(exchange, () => token)
+      return Effect.as(Effect.forkIn(Effect.ignore(exchange), scope), token)
+    })
+
+    const token: Effect.Effect<Redacted.Redacted<string>, TinkerError> = Effect.flatMap(server.flags, (flags) => {
+      if (flags.pjwtAuthEnabled) return jwt
+      if (Option.isNone(config.apiKey) && Option.isSome(config.credentialCommand)) {
+        return Effect.fail(
+          new InvalidConfig({
+            setting: "TINKER_API_KEY",
+            problem: "is not set; a credential command is not enough on a server that issues no JWTs",
+          }),
+        )
+      }
+      return credential
+    })
+
+    const renew = (refused: Redacted.Redacted<string>): ReturnType<Service["renew"]> =>
+      Effect.flatMap(Clock.currentTimeMillis, (now) => {
+        if (issued === undefined) return Effect.succeedNone
+        if (Redacted.value(issued.token) !== Redacted.value(refused)) return Effect.succeedSome(issued.token)
+        if (now - forcedAt < pauseBetweenForced) return Effect.succeedNone
+        forcedAt = now
+        return Effect.asSome(exchange)
+      })
+
+    return { credential, token, renew }
+  })

@@ -1,0 +1,47 @@
+/**
+ * What the machine around the program offers, so that the SDK itself imports nothing of Node. The default offers
+ * nothing and says so; `@effect-tinker/node` supplies the real one.
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import type * as Option from "effect/Option"
+import type * as Redacted from "effect/Redacted"
+
+/**
+ * Told to the server in headers, as the reference SDK does.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Platform {
+  readonly os: string
+  readonly arch: string
+  readonly runtime: string
+  readonly runtimeVersion: string
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  readonly platform: Platform
+  /** Runs a command through the shell and gives its trimmed output. Fails with a text that holds no secret. */
+  readonly runCommand: (command: Redacted.Redacted<string>) => Effect.Effect<Redacted.Redacted<string>, string>
+  /** The file's text, or none when there is no such file. Fails with a text that holds no secret. */
+  readonly readFile: (path: string) => Effect.Effect<Option.Option<string>, string>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class Host extends Context.Reference<Host>()("effect-tinker/Host", {
+  defaultValue: (): Service => ({
+    platform: { os: "unknown", arch: "unknown", runtime: "unknown", runtimeVersion: "unknown" },
+    runCommand: () => Effect.fail("this platform can't run a credential command; provide Host (@effect-tinker/node)"),
+    readFile: () => Effect.fail("this platform can't read a credentials file; provide Host (@effect-tinker/node)"),
+  }),
+}) {}

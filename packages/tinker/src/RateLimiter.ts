@@ -1,0 +1,204 @@
+/**
+ * Who may send now. A limiter belongs to one base URL and one configured credential, and is shared by all clients that
+ * ask the same registry for it: the server counts per account, not per client. There is no module-level state: two
+ * registries share nothing.
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Data from "effect/Data"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as RcMap from "effect/RcMap"
+import * as Redacted from "effect/Redacted"
+import type * as Scope from "effect/Scope"
+import * as Gate from "./internal/Gate.ts"
+import type * as TinkerConfig from "./TinkerConfig.ts"
+import { ClientClosed } from "./TinkerError.ts"
+
+/**
+ * Whose limit it is. `credential` is what was configured, never a token that changes; see {@link keyOf}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Key {
+  readonly baseUrl: string
+  readonly credential: Redacted.Redacted<string>
+}
+
+/**
+ * The key of a configuration: what it was given, in the order in which credentials are used. The name of a source
+ * never reads like a key, which starts with `tml-` or `eyJ`.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const keyOf = ({ apiKey, baseUrl, credentialCommand, credentialsFile }: TinkerConfig.Service): Key => ({
+  baseUrl,
+  credential: Option.getOrElse(apiKey, () =>
+    Redacted.make(
+      Option.match(credentialCommand, {
+        onSome: (command) => `command ${Redacted.value(command)}`,
+        onNone: () => `file ${Option.getOrElse(credentialsFile, () => "")}`,
+      }),
+    ),
+  ),
+})
+
+/**
+ * Budgets of bytes being submitted at once. A server tells its own after the limiter was made.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Budgets {
+  readonly sampleBytes: number
+  readonly trainingBytes: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface GateStats {
+  readonly inFlight: number
+  readonly waiting: number
+  /** What is left of the byte budget; below zero while one request is bigger than what was left. */
+  readonly balance: number
+  /** How often the head of the queue was looked at: the work that was done. */
+  readonly checks: number
+  /** Does the head wait for time to pass? */
+  readonly timer: boolean
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Stats {
+  readonly sampling: GateStats
+  readonly training: GateStats
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Limiter {
+  /**
+   * Runs the submission of a sample, estimated at so many bytes, when its turn has come: in the order of asking, at
+   * most 400 at once, within the byte budget, never during a back-off window. While a window is open and for 10
+   * seconds after it at most 10 at once, and bytes count 20 times. Something bigger than the whole budget passes alone.
+   */
+  readonly sampling: (
+    bytes: number,
+  ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
+  /** The same for the submission of training data: only the byte budget counts. */
+  readonly training: (
+    bytes: number,
+  ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
+  /** Lets no sample start for this long. A shorter one than is open already changes nothing. */
+  readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<void>
+  /** What is left of the back-off window; none if samples may start. */
+  readonly window: Effect.Effect<Option.Option<Duration.Duration>>
+  /** Changes budgets, also of requests that wait already. The last word counts for all who share the limiter. */
+  readonly configure: (budgets: Partial<Budgets>) => Effect.Effect<void>
+  readonly stats: Effect.Effect<Stats>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  /** The limiter of this key, held until the scope closes. */
+  readonly limiter: (key: Key) => Effect.Effect<Limiter, never, Scope.Scope>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class RateLimiter extends Context.Tag("effect-tinker/RateLimiter")<RateLimiter, Service>() {}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  /**
+   * How long a limiter is kept when nobody holds it: without, a client opened right after another one closed knows
+   * nothing of its back-off. Default: not at all.
+   */
+  readonly idleTimeToLive?: Duration.DurationInput
+}
+
+/**
+ * The registry in the current scope.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (options?: Options): Effect.Effect<Service, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const clock = yield* Effect.clock
+    const limiters = yield* RcMap.make<Key, Limiter, never, Scope.Scope>({
+      // With the registry's clock, whoever asks first.
+      lookup: () => Effect.withClock(makeLimiter, clock),
+      idleTimeToLive: options?.idleTimeToLive,
+    })
+    // An RcMap that is closed interrupts who asks; ours must not.
+    let open = true
+    yield* Effect.addFinalizer(() => Effect.sync(() => (open = false)))
+    return RateLimiter.of({
+      limiter: (key) =>
+        Effect.suspend(() =>
+          open ? RcMap.get(limiters, Data.struct({ baseUrl: key.baseUrl, credential: key.credential })) : makeClosed,
+        ),
+    })
+  })
+
+/**
+ * One registry. Provide it once, outside of everything that may share limiters.
+ *
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer: Layer.Layer<RateLimiter> = Layer.scoped(RateLimiter, make())
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layerWith = (options: Options): Layer.Layer<RateLimiter> => Layer.scoped(RateLimiter, make(options))
+
+const defaults: Budgets = { sampleBytes: 10_485_760, trainingBytes: 50_000_000 }
+
+const makeLimiter: Effect.Effect<Limiter, never, Scope.Scope> = Effect.gen(function* () {
+  const closed = () => new ClientClosed({ operation: "rate limiter" })
+  const sampling = yield* Gate.make({
+    limit: 400,
+    budget: defaults.sampleBytes,
+    throttle: { limit: 10, factor: 20, linger: Duration.seconds(10) },
+    closed,
+  })
+  const training = yield* Gate.make({ limit: Number.POSITIVE_INFINITY, budget: defaults.trainingBytes, closed })
+  const limiter: Limiter = {
+    sampling: (bytes) => sampling.withPlace(bytes),
+    training: (bytes) => training.withPlace(bytes),
+    backOff: (duration) => sampling.backOff(duration),
+    window: sampling.window,
+    configure: ({ sampleBytes, trainingBytes }) =>
+      Effect.zipRight(
+        sampleBytes === undefined ? Effect.void : sampling.setBudget(sampleBytes),
+        trainingBytes === undefined ? Effect.void : training.setBudget(trainingBytes),
+      ),
+    stats: Effect.all({ sampling: sampling.stats, training: training.stats }),
+  }
+  return limiter
+})
+
+const makeClosed: Effect.Effect<Limiter> = Effect.scoped(makeLimiter)

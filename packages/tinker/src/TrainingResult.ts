@@ -1,0 +1,56 @@
+/**
+ * What a forward or forward-backward pass gives back. Protobuf and JSON answers become the same value.
+ *
+ * @since 0.1.0
+ */
+import type * as Either from "effect/Either"
+import type * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
+import { decoded, trainingResult } from "./internal/ResultProto.ts"
+import * as Wire from "./internal/Wire.ts"
+import { TensorData } from "./TensorData.ts"
+
+/** The name after the last colon; servers put the module before it. */
+const OutputType = Schema.transform(Schema.String, Schema.String, {
+  strict: true,
+  decode: (name) => name.slice(name.lastIndexOf(":") + 1),
+  encode: (name) => name,
+})
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const TrainingResult = Schema.Struct({
+  /** What kind of outputs these are, by the server's name. */
+  outputType: Wire.orElse(OutputType, "ArrayRecord").pipe(Schema.fromKey("loss_fn_output_type")),
+  /** For each datum the tensors that the loss gives, e.g. `logprobs`. */
+  outputs: Wire.orElse(Schema.Array(Schema.Record({ key: Schema.String, value: TensorData })), []).pipe(
+    Schema.fromKey("loss_fn_outputs"),
+  ),
+  metrics: Wire.orElse(Wire.Metrics, {}),
+})
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export type TrainingResult = typeof TrainingResult.Type
+
+/**
+ * From the bytes of a `ForwardBackwardOutput`. Tensors are views of these bytes wherever they lie aligned.
+ *
+ * @since 0.1.0
+ * @category decoding
+ */
+export const fromProtobuf = (bytes: Uint8Array): Either.Either<TrainingResult, ParseResult.ParseError> =>
+  decoded("ForwardBackwardOutput", () => trainingResult(bytes))
+
+/**
+ * From parsed JSON.
+ *
+ * @since 0.1.0
+ * @category decoding
+ */
+export const fromJson: (json: unknown) => Either.Either<TrainingResult, ParseResult.ParseError> =
+  Schema.decodeUnknownEither(TrainingResult)

@@ -1,0 +1,193 @@
+import * as Either from "effect/Either"
+import type { Span } from "../Datum.ts"
+import type { PreparedChunk, PreparedDatum, PreparedInput } from "../Loss.ts"
+import type { Request } from "../ForwardBackward.ts"
+import { InvalidInput } from "../TinkerError.ts"
+import {
+  ChunkSchema,
+  DatumSchema,
+  DmelChunkSchema,
+  DType,
+  EncodedTextChunkSchema,
+  ForwardBackwardRequestSchema,
+  ImageChunkSchema,
+  LossConfigValueSchema,
+  PromptProvenanceSpanSchema,
+  ProvenanceSpanSchema,
+  SampledProvenanceSpanSchema,
+  SparseCsrSchema,
+  TensorSchema,
+} from "./proto/tinker_public_pb.ts"
+import { doubleTag, lengthTag, ProtoWriter, varintTag, type Tag } from "./ProtoWriter.ts"
+
+const request = ForwardBackwardRequestSchema.field
+const requestTags = {
+  modelId: lengthTag(request.modelId),
+  seqId: varintTag(request.seqId),
+  data: lengthTag(request.data),
+  lossFn: lengthTag(request.lossFn),
+  lossFnConfig: lengthTag(request.lossFnConfig),
+  forwardOnly: varintTag(request.forwardOnly),
+  lossFnConfigV2: lengthTag(request.lossFnConfigV2),
+}
+const configTags = {
+  number: doubleTag(LossConfigValueSchema.field.number),
+  text: lengthTag(LossConfigValueSchema.field.text),
+}
+const datumTags = {
+  modelInput: lengthTag(DatumSchema.field.modelInput),
+  lossFnInputs: lengthTag(DatumSchema.field.lossFnInputs),
+  modelInputSpans: lengthTag(DatumSchema.field.modelInputSpans),
+  lossFnInputSpans: lengthTag(DatumSchema.field.lossFnInputSpans),
+}
+const chunkTags = {
+  encodedText: lengthTag(ChunkSchema.field.encodedText),
+  tokens: lengthTag(EncodedTextChunkSchema.field.tokens),
+  image: lengthTag(ChunkSchema.field.image),
+  data: lengthTag(ImageChunkSchema.field.data),
+  format: lengthTag(ImageChunkSchema.field.format),
+  expectedTokens: varintTag(ImageChunkSchema.field.expectedTokens),
+  dmel: lengthTag(ChunkSchema.field.dmel),
+  bytes: lengthTag(DmelChunkSchema.field.dmel),
+}
+const tensorTags = {
+  dense: lengthTag(TensorSchema.field.dense),
+  sparseCsr: lengthTag(TensorSchema.field.sparseCsr),
+  dtype: varintTag(TensorSchema.field.dtype),
+  shape: lengthTag(TensorSchema.field.shape),
+  values: lengthTag(SparseCsrSchema.field.values),
+  crowIndices: lengthTag(SparseCsrSchema.field.crowIndices),
+  colIndices: lengthTag(SparseCsrSchema.field.colIndices),
+}
+const spanTags = {
+  prompt: lengthTag(ProvenanceSpanSchema.field.promptTokens),
+  sampled: lengthTag(ProvenanceSpanSchema.field.sampledTokens),
+}
+const rangeTags = (schema: typeof PromptProvenanceSpanSchema | typeof SampledProvenanceSpanSchema) => ({
+  sequenceId: lengthTag(schema.field.sequenceId),
+  offset: varintTag(schema.field.offset),
+  length: varintTag(schema.field.length),
+})
+const ranges = { prompt: rangeTags(PromptProvenanceSpanSchema), sampled: rangeTags(SampledProvenanceSpanSchema) }
+
+// Of every map entry, by the definition of protobuf.
+const key = lengthTag({ number: 1 })
+const entry = { message: lengthTag({ number: 2 }), double: doubleTag({ number: 2 }) }
+
+/**
+ * The request as protobuf. Written by hand because the generated writer copies each tensor once for every message
+ * around it; what the fields are called by on the wire comes from the generated descriptors.
+ */
+export const encode = (input: Request): Either.Either<Uint8Array<ArrayBuffer>, InvalidInput> => {
+  for (const datum of input.batch.data) {
+    const chunk = datum.chunks.findIndex((chunk) => chunk.type === "image_asset_pointer")
+    if (chunk >= 0) {
+      return Either.left(
+        new InvalidInput({
+          path: `data[${datum.index}].modelInput.chunks[${chunk}]`,
+          problem: "an image asset pointer can't be trained on: give the image itself",
+        }),
+      )
+    }
+  }
+
+  const writer = new ProtoWriter(capacity(input))
+  const { loss, data } = input.batch
+  const config = Object.entries(loss.config)
+  for (const [name, value] of config.toReversed()) {
+    const mark = writer.written
+    if (typeof value === "number") writer.double(configTags.number, value)
+    else writer.text(configTags.text, value)
+    writer.close(entry.message, mark)
+    writer.text(key, name)
+    writer.close(requestTags.lossFnConfigV2, mark)
+  }
+  if (input.forwardOnly) writeCount(writer, requestTags.forwardOnly, 1)
+  for (const [name, value] of config.toReversed()) {
+    if (typeof value !== "number") continue
+    const mark = writer.written
+    writer.double(entry.double, value)
+    writer.text(key, name)
+    writer.close(requestTags.lossFnConfig, mark)
+  }
+  writer.text(requestTags.lossFn, loss.name)
+  for (const datum of data.toReversed()) writeDatum(writer, datum)
+  if (input.seqId !== 0) writeCount(writer, requestTags.seqId, input.seqId)
+  if (input.modelId !== "") writer.text(requestTags.modelId, input.modelId)
+  return Either.right(writer.finish())
+}
+
+/** All arrays, and more than enough for what is around them. */
+const capacity = ({ batch }: Request): number =>
+  batch.data.reduce((sum, datum) => sum + datum.bytes + 64 * (1 + datum.inputs.length + datum.chunks.length), 1024)
+
+const writeCount = (writer: ProtoWriter, tag: Tag, value: number): void => {
+  writer.varint(value)
+  writer.varint(tag)
+}
+
+const writeDatum = (writer: ProtoWriter, datum: PreparedDatum): void => {
+  const mark = writer.written
+  for (const span of datum.lossInputSpans.toReversed()) writeSpan(writer, datumTags.lossFnInputSpans, span)
+  for (const span of datum.modelInputSpans.toReversed()) writeSpan(writer, datumTags.modelInputSpans, span)
+  for (const { name, tensor } of datum.inputs.toReversed()) {
+    const mark = writer.written
+    writeTensor(writer, tensor)
+    writer.close(entry.message, mark)
+    writer.text(key, name)
+    writer.close(datumTags.lossFnInputs, mark)
+  }
+  for (const chunk of datum.chunks.toReversed()) {
+    const mark = writer.written
+    writeChunk(writer, chunk)
+    writer.close(datumTags.modelInput, mark)
+  }
+  writer.close(requestTags.data, mark)
+}
+
+const writeSpan = (writer: ProtoWriter, tag: Tag, { source, sequenceId, offset, length }: Span): void => {
+  const mark = writer.written
+  if (length !== 0) writeCount(writer, ranges[source].length, length)
+  if (offset !== 0) writeCount(writer, ranges[source].offset, offset)
+  if (sequenceId !== "") writer.text(ranges[source].sequenceId, sequenceId)
+  writer.close(spanTags[source], mark)
+  writer.close(tag, mark)
+}
+
+const writeTensor = (writer: ProtoWriter, tensor: PreparedInput["tensor"]): void => {
+  if (tensor.shape !== undefined && tensor.shape.length > 0) {
+    const mark = writer.written
+    for (const size of tensor.shape.toReversed()) writer.varint(size)
+    writer.close(tensorTags.shape, mark)
+  }
+  writeCount(writer, tensorTags.dtype, tensor.dtype === "float32" ? DType.DTYPE_FLOAT32 : DType.DTYPE_INT64)
+  if (tensor.sparse === undefined) return writeElements(writer, tensorTags.dense, tensor)
+  const mark = writer.written
+  writer.int64s(tensorTags.colIndices, tensor.sparse.colIndices)
+  writer.int64s(tensorTags.crowIndices, tensor.sparse.crowIndices)
+  writeElements(writer, tensorTags.values, tensor)
+  writer.close(tensorTags.sparseCsr, mark)
+}
+
+const writeElements = (writer: ProtoWriter, tag: Tag, tensor: PreparedInput["tensor"]): void =>
+  tensor.dtype === "float32" ? writer.float32s(tag, tensor.data) : writer.int64s(tag, tensor.data)
+
+const writeChunk = (writer: ProtoWriter, chunk: PreparedChunk): void => {
+  const mark = writer.written
+  switch (chunk.type) {
+    case "encoded_text":
+      writer.int32s(chunkTags.tokens, chunk.tokens)
+      return writer.close(chunkTags.encodedText, mark)
+    case "image":
+      if (chunk.expectedTokens !== undefined) writeCount(writer, chunkTags.expectedTokens, chunk.expectedTokens)
+      writer.text(chunkTags.format, chunk.format)
+      writer.bytes(chunkTags.data, chunk.data)
+      return writer.close(chunkTags.image, mark)
+    case "dmel":
+      writer.bytes(chunkTags.bytes, chunk.dmel)
+      return writer.close(chunkTags.dmel, mark)
+    case "image_asset_pointer":
+      // Refused before the first byte.
+      return
+  }
+}

@@ -1,0 +1,289 @@
+/** One attempt at one HTTP request: headers, redirects, deadline, and every way to fail folded into our errors. */
+import * as FetchHttpClient from "@effect/platform/FetchHttpClient"
+import * as HttpBody from "@effect/platform/HttpBody"
+import * as HttpClient from "@effect/platform/HttpClient"
+import type { HttpClientError } from "@effect/platform/HttpClientError"
+import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
+import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
+import * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
+import * as Redacted from "effect/Redacted"
+import type { Purpose } from "../Endpoint.ts"
+import type { Platform } from "../Host.ts"
+import { HttpPurpose } from "../HttpPurpose.ts"
+import { parseRetryAfter } from "../RetryPolicy.ts"
+import type * as TinkerConfig from "../TinkerConfig.ts"
+import { type RequestError, Unavailable, UnexpectedResponse } from "../TinkerError.ts"
+import { version } from "../Version.ts"
+import * as Answer from "./Answer.ts"
+
+/** What one attempt sends. */
+export interface Attempt {
+  readonly operation: string
+  readonly purpose: Purpose
+  readonly method: "GET" | "POST" | "PUT" | "DELETE"
+  readonly url: string
+  readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
+  /** Of this endpoint and this call; they win over the configured ones. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly token: Redacted.Redacted<string>
+  readonly idempotencyKey: string
+  /** 0 for the first. */
+  readonly retryCount: number
+  readonly timeout: Duration.Duration
+  readonly startedAt: number
+  readonly redact: (text: string) => string
+}
+
+export interface Reply {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string | undefined>>
+  readonly body: Uint8Array
+}
+
+export interface Http {
+  /** The reply of a 2xx, read to its end. */
+  readonly send: (attempt: Attempt) => Effect.Effect<Reply, RequestError>
+  /** The response of a 2xx as soon as its headers are there; the time-out ends there, too. */
+  readonly open: (attempt: Attempt) => Effect.Effect<HttpClientResponse.HttpClientResponse, RequestError>
+}
+
+const maxRedirects = 10
+
+/** What may follow a redirect to another origin: nothing that was configured, no credential, no key. */
+const portable = new Set(["accept", "user-agent"])
+
+export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service, platform: Platform): Http => {
+  // The platform's own spans would show request headers, among them configured ones that it does not know as secret.
+  const quiet = HttpClient.withTracerDisabledWhen(client, () => true)
+
+  const common = {
+    accept: "application/json",
+    "user-agent": `effect-tinker/${version}`,
+    "x-stainless-package-version": version,
+    "x-stainless-os": platform.os,
+    "x-stainless-arch": platform.arch,
+    "x-stainless-runtime": platform.runtime,
+    "x-stainless-runtime-version": platform.runtimeVersion,
+    "x-stainless-async": "effect",
+    ...Object.fromEntries(Object.entries(config.headers).map(([name, value]) => [name, Redacted.value(value)])),
+  }
+
+  const headersOf = (attempt: Attempt): Record<string, string> => {
+    const headers: Record<string, string> = { ...common, ...attempt.headers }
+    headers["x-api-key"] = Redacted.value(attempt.token)
+    headers["x-stainless-retry-count"] = String(attempt.retryCount)
+    if (Duration.isFinite(attempt.timeout)) {
+      headers["x-stainless-read-timeout"] = String(Duration.toSeconds(attempt.timeout))
+    }
+    if (attempt.method !== "GET") {
+      headers["content-type"] = attempt.body?.contentType ?? "application/json"
+      headers["x-idempotency-key"] = attempt.idempotencyKey
+    }
+    return headers
+  }
+
+  const requestOf = (attempt: Attempt) => {
+    const { body } = attempt
+    const headers = headersOf(attempt)
+    // An empty body, set explicitly, would take the content type away again.
+    if (body === undefined) return HttpClientRequest.make(attempt.method)(attempt.url, { headers })
+    return HttpClientRequest.make(attempt.method)(attempt.url, {
+      headers,
+      body:
+        typeof body.bytes === "string"
+          ? HttpBody.text(body.bytes, body.contentType)
+          : HttpBody.uint8Array(body.bytes, body.contentType),
+    })
+  }
+
+  const fail = (attempt: Attempt, error: HttpClientError | undefined) =>
+    Effect.map(Clock.currentTimeMillis, (now): RequestError => {
+      const fields = fieldsOf(attempt, now)
+      return error === undefined
+        ? new Unavailable({ ...fields, reason: "Timeout", detail: `no answer in ${Duration.format(attempt.timeout)}` })
+        : fold(error, fields, attempt.redact)
+    })
+
+  const failWith = (attempt: Attempt) => (error: HttpClientError) => Effect.flatMap(fail(attempt, error), Effect.fail)
+
+  const refuse = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse, body: ArrayBuffer) =>
+    Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      Effect.fail(
+        Answer.toError(
+          {
+            status: response.status,
+            headers: response.headers,
+            body: new Uint8Array(body),
+            retryAfter: parseRetryAfter(response.headers, now),
+          },
+          { ...fieldsOf(attempt, now), redact: attempt.redact },
+        ),
+      ),
+    )
+
+  const badRedirect = (attempt: Attempt, status: number, detail: string) =>
+    Effect.fail(
+      new UnexpectedResponse({
+        ...fieldsOf(attempt),
+        reason: "Redirect",
+        status: Option.some(status),
+        detail,
+      }),
+    )
+
+  /** Where a redirect leads, as a request; a credential never leaves its origin and a body is not sent to another. */
+  const redirected = (
+    request: HttpClientRequest.HttpClientRequest,
+    status: number,
+    location: string,
+  ): HttpClientRequest.HttpClientRequest | string => {
+    if (!URL.canParse(location, request.url)) return "its Location is not a URL"
+    const from = new URL(request.url)
+    const to = new URL(location, request.url)
+    if (to.protocol !== "https:" && to.protocol !== from.protocol)
+      return `it leads from ${from.protocol} to ${to.protocol}`
+    const keepsBody = status === 307 || status === 308
+    if (to.origin === from.origin) {
+      return keepsBody || request.method === "GET"
+        ? HttpClientRequest.setUrl(request, to)
+        : HttpClientRequest.make("GET")(to, { headers: request.headers })
+    }
+    if (keepsBody && request.method !== "GET") return "it leads a request with a body to another origin"
+    const headers = Object.entries(request.headers).filter(([name]) => portable.has(name))
+    return HttpClientRequest.make("GET")(to, { headers: Object.fromEntries(headers) })
+  }
+
+  const follow = (
+    attempt: Attempt,
+    request: HttpClientRequest.HttpClientRequest,
+    redirects: number,
+  ): Effect.Effect<HttpClientResponse.HttpClientResponse, RequestError> =>
+    Effect.flatMap(Effect.catchAll(quiet.execute(request), failWith(attempt)), (response) => {
+      const location = response.headers["location"]
+      if (response.status < 300 || response.status >= 400 || location === undefined) return Effect.succeed(response)
+      const next = redirected(request, response.status, location)
+      if (typeof next === "string") return badRedirect(attempt, response.status, next)
+      if (redirects === maxRedirects)
+        return badRedirect(attempt, response.status, `more than ${maxRedirects} redirects`)
+      // The answer is read so that its connection can be used again.
+      return Effect.zipRight(Effect.ignore(response.arrayBuffer), follow(attempt, next, redirects + 1))
+    })
+
+  const read = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse) =>
+    Effect.flatMap(Effect.catchAll(response.arrayBuffer, failWith(attempt)), (body) =>
+      body.byteLength > config.maxResponseBytes
+        ? Effect.fail(
+            new UnexpectedResponse({
+              ...fieldsOf(attempt),
+              reason: "TooLarge",
+              status: Option.some(response.status),
+              detail: `${body.byteLength} bytes, more than maxResponseBytes allows`,
+            }),
+          )
+        : Effect.succeed(body),
+    )
+
+  const open = (attempt: Attempt) =>
+    Effect.flatMap(follow(attempt, requestOf(attempt), 0), (response) =>
+      response.status >= 200 && response.status < 300
+        ? Effect.succeed(response)
+        : Effect.flatMap(read(attempt, response), (body) => refuse(attempt, response, body)),
+    )
+
+  const within = <A>(attempt: Attempt, effect: Effect.Effect<A, RequestError>): Effect.Effect<A, RequestError> => {
+    const timed = Duration.isFinite(attempt.timeout)
+      ? Effect.timeoutTo(effect, {
+          duration: attempt.timeout,
+          onSuccess: (value) => Effect.succeed(value),
+          onTimeout: () => Effect.flatMap(fail(attempt, undefined), Effect.fail),
+        }).pipe(Effect.flatten)
+      : effect
+    return Effect.mapInputContext(timed, (context: Context.Context<never>) =>
+      // Redirects are followed here, under the rules above; fetch would take every header along.
+      Context.add(Context.add(context, HttpPurpose, attempt.purpose), FetchHttpClient.RequestInit, {
+        redirect: "manual",
+      }),
+    )
+  }
+
+  return {
+    open: (attempt) => within(attempt, open(attempt)),
+    send: (attempt) =>
+      within(
+        attempt,
+        Effect.flatMap(open(attempt), (response) =>
+          Effect.map(read(attempt, response), (body) => ({
+            status: response.status,
+            headers: response.headers,
+            body: new Uint8Array(body),
+          })),
+        ),
+      ),
+  }
+}
+
+const connectCodes = new Set([
+  "ECONNREFUSED",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "UND_ERR_CONNECT_TIMEOUT",
+])
+
+/** Is it certain that no byte of the request left? Our own client knows; of fetch's errors a few codes tell. */
+const neverSent = (cause: unknown): boolean => {
+  if (!Predicate.isRecord(cause) && !(cause instanceof Error)) return false
+  if (Predicate.isTagged(cause, "NotSent")) return true
+  const { code } = cause as { readonly code?: unknown }
+  return (
+    (typeof code === "string" && connectCodes.has(code)) || neverSent((cause as { readonly cause?: unknown }).cause)
+  )
+}
+
+/** What the innermost layers said, each thing once. */
+const describeCause = (cause: unknown): string => {
+  if (!(cause instanceof Error)) return ""
+  const inner = describeCause(cause.cause)
+  return cause.message.includes(inner) ? cause.message : `${cause.message}: ${inner}`
+}
+
+/** What every error of an attempt tells. */
+export const fieldsOf = (attempt: Attempt, now = attempt.startedAt) => ({
+  operation: attempt.operation,
+  attempts: attempt.retryCount + 1,
+  elapsed: Duration.millis(now - attempt.startedAt),
+})
+
+/** Every failure of an HTTP client, ours or another. */
+export const fold = (
+  error: HttpClientError,
+  fields: ReturnType<typeof fieldsOf>,
+  redact: (text: string) => string,
+): RequestError => {
+  const detail = redact(describeCause(error.cause) || (error.description ?? ""))
+  if (error._tag === "ResponseError") {
+    const reason = unreadable(error.cause)
+    if (reason !== undefined) {
+      return new UnexpectedResponse({ ...fields, status: Option.some(error.response.status), detail, reason })
+    }
+    return new Unavailable({ ...fields, detail, reason: "Disconnected" })
+  }
+  return new Unavailable({ ...fields, detail, reason: neverSent(error.cause) ? "Connect" : "Disconnected" })
+}
+
+/** Was the body there, but not to be decoded? What else stops a body is a lost connection. */
+const unreadable = (cause: unknown): "TooLarge" | "Encoding" | undefined => {
+  if (Predicate.isTagged(cause, "InflatedTooLarge")) return "TooLarge"
+  if (Predicate.isTagged(cause, "CorruptBody") || Predicate.isTagged(cause, "UnsupportedEncoding")) return "Encoding"
+  // fetch hides zlib's error in the cause of its own.
+  const inner = cause instanceof Error ? cause.cause : undefined
+  return inner instanceof Error && String((inner as { readonly code?: unknown }).code).startsWith("Z_")
+    ? "Encoding"
+    : undefined
+}

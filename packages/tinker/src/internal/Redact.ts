@@ -1,0 +1,17 @@
+/** Takes credentials out of text that a server, a library or a command produced, before it reaches an error or a log. */
+import * as Redacted from "effect/Redacted"
+
+const shapes = /\b(?:tml-[\w-]+|eyJ[\w-]+(?:\.[\w-]+){0,2})/g
+
+/**
+ * Everything that looks like a Tinker credential goes, and every secret that is known. Very short secrets are left
+ * alone: replacing each "a" would destroy the text and protect nothing.
+ */
+export const redact = (text: string, secrets: Iterable<Redacted.Redacted<string>> = []): string => {
+  let result = text.replace(shapes, "<redacted>")
+  for (const secret of secrets) {
+    const value = Redacted.value(secret)
+    if (value.length >= 4) result = result.replaceAll(value, "<redacted>")
+  }
+  return result
+}

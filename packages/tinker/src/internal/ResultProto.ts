@@ -1,0 +1,211 @@
+import { fromBinary } from "@bufbuild/protobuf"
+import * as Either from "effect/Either"
+import * as Option from "effect/Option"
+import * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
+import type { SampleResult, Sequence, TopkLogprobs } from "../SampleResult.ts"
+import * as TensorData from "../TensorData.ts"
+import type { TrainingResult } from "../TrainingResult.ts"
+import {
+  type ArrayRecord,
+  type BatchedTensor,
+  DType,
+  ForwardBackwardOutputSchema,
+  SampleResponseSchema,
+  type SampledSequence,
+  StopReason,
+  type Tensor,
+  type TopkLogprobs as TopkMessage,
+} from "./proto/tinker_public_pb.ts"
+
+/**
+ * The one boundary of this module: the generated reader throws at bad bytes, and so do the functions below at bytes
+ * that make no sense.
+ */
+export const decoded = <A>(message: string, decode: () => A): Either.Either<A, ParseResult.ParseError> =>
+  Either.try({
+    try: decode,
+    catch: (cause) =>
+      ParseResult.parseError(
+        new ParseResult.Type(
+          Schema.Uint8ArrayFromSelf.ast,
+          undefined,
+          `not a ${message}: ${cause instanceof Error ? cause.message : String(cause)}`,
+        ),
+      ),
+  })
+
+const malformed = (problem: string): never => {
+  throw new Error(problem)
+}
+
+const valid = <A>(result: Either.Either<A, Error>): A => Either.getOrElse(result, (error) => malformed(error.message))
+
+/** A view if the bytes lie aligned in memory, else a view of one copy. */
+const aligned = (bytes: Uint8Array, size: number): Uint8Array => {
+  if (bytes.length % size !== 0) malformed(`${bytes.length} bytes are no array of elements of ${size}`)
+  if (bytes.byteOffset % size === 0) return bytes
+  const copy = new Uint8Array(bytes.length)
+  copy.set(bytes)
+  return copy
+}
+
+const int32s = (bytes: Uint8Array): Int32Array => {
+  const { buffer, byteOffset, length } = aligned(bytes, 4)
+  return new Int32Array(buffer, byteOffset, length / 4)
+}
+
+const float32s = (bytes: Uint8Array): Float32Array => {
+  const { buffer, byteOffset, length } = aligned(bytes, 4)
+  return new Float32Array(buffer, byteOffset, length / 4)
+}
+
+const int64s = (bytes: Uint8Array): BigInt64Array => {
+  const { buffer, byteOffset, length } = aligned(bytes, 8)
+  return new BigInt64Array(buffer, byteOffset, length / 8)
+}
+
+/** The upper halves of float32. */
+const bfloat16s = (bytes: Uint8Array): Float32Array => {
+  const { buffer, byteOffset, length } = aligned(bytes, 2)
+  const widened = Uint32Array.from(new Uint16Array(buffer, byteOffset, length / 2), (half) => half << 16)
+  return new Float32Array(widened.buffer)
+}
+
+const elements = (dtype: DType | number, bytes: Uint8Array) => {
+  switch (dtype) {
+    case DType.DTYPE_FLOAT32:
+      return { size: 4, data: float32s(bytes) }
+    case DType.DTYPE_INT64:
+      return { size: 8, data: int64s(bytes) }
+    case DType.DTYPE_INT32:
+      return { size: 4, data: int32s(bytes) }
+    case DType.DTYPE_BFLOAT16:
+      return { size: 2, data: bfloat16s(bytes) }
+    default:
+      return malformed(`a tensor of the unknown type ${dtype}`)
+  }
+}
+
+type Elements = Float32Array | Int32Array | BigInt64Array
+
+const tensorOf = (data: Elements, options: TensorData.Options): TensorData.TensorData =>
+  valid<TensorData.TensorData>(
+    data instanceof Float32Array ? TensorData.float32(data, options) : TensorData.int64(data, options),
+  )
+
+const indices = (bytes: Uint8Array): Array<number> => Array.from(int64s(bytes), Number)
+
+const tensor = ({ encoding, dtype, shape }: Tensor): TensorData.TensorData => {
+  const sizes = shape.length === 0 ? {} : { shape: shape.map(Number) }
+  if (encoding.case !== "sparseCsr") return tensorOf(elements(dtype, encoding.value ?? new Uint8Array(0)).data, sizes)
+  const { values, crowIndices, colIndices } = encoding.value
+  return tensorOf(elements(dtype, values).data, {
+    ...sizes,
+    sparse: { crowIndices: indices(crowIndices), colIndices: indices(colIndices) },
+  })
+}
+
+const product = (sizes: ReadonlyArray<number>): number => sizes.reduce((all, size) => all * size, 1)
+
+/** One tensor for each datum, cut where the byte offsets say. */
+const batched = ({ data: bytes, dtype, offsets, trailingShape }: BatchedTensor): Array<TensorData.TensorData> => {
+  const { size, data } = elements(dtype, bytes)
+  const trailing = trailingShape.map(Number)
+  const row = product(trailing)
+  const cuts = indices(offsets)
+  return cuts.slice(1).map((end, index) => {
+    const from = (cuts[index] ?? 0) / size
+    const to = end / size
+    const first = row === 0 ? 0 : (to - from) / row
+    if (from < 0 || to < from || to > data.length || !Number.isInteger(from) || !Number.isInteger(first))
+      malformed(`offsets ${cuts[index]} to ${end} cut no rows of ${row} out of ${bytes.length} bytes`)
+    return tensorOf(data.subarray(from, to), { shape: [first, ...trailing] })
+  })
+}
+
+const outputs = ({ fields, numDatums }: ArrayRecord): Array<Record<string, TensorData.TensorData>> => {
+  const tensors = Object.entries(fields).map(([name, field]) => [name, batched(field)] as const)
+  const count = Number(numDatums) || (tensors[0]?.[1].length ?? 0)
+  const odd = tensors.find(([, column]) => column.length !== count)
+  if (odd !== undefined) malformed(`${odd[0]} holds ${odd[1].length} datums of ${count}`)
+  return Array.from({ length: count }, (_, index) =>
+    Object.fromEntries(
+      tensors.flatMap(([name, column]) => {
+        const tensor = column[index]
+        return tensor === undefined ? [] : [[name, tensor]]
+      }),
+    ),
+  )
+}
+
+export const trainingResult = (bytes: Uint8Array): TrainingResult => {
+  const message = fromBinary(ForwardBackwardOutputSchema, bytes)
+  const all = message.lossFnOutputs.flatMap(outputs)
+  const type = message.lossFnOutputType.slice(message.lossFnOutputType.lastIndexOf(":") + 1)
+  return {
+    outputType: type === "" && all.length === 0 ? "ArrayRecord" : type,
+    outputs: all,
+    metrics: message.metrics,
+  }
+}
+
+/** What an empty cell holds: token 0 with this. */
+const emptyCell = -99999
+
+const topk = (message: TopkMessage | undefined): Option.Option<TopkLogprobs> => {
+  if (message === undefined || message.k === 0 || message.length === 0) return Option.none()
+  const { k, length } = message
+  const tokens = int32s(message.tokenIds)
+  const logprobs = float32s(message.logprobs)
+  if (tokens.length !== k * length || logprobs.length !== k * length)
+    malformed(`the top ${k} of ${length} positions need ${k * length} cells`)
+  return Option.some(
+    Array.from({ length }, (_, position) => {
+      const isEmpty = (cell: number) => tokens[cell] === 0 && logprobs[cell] === emptyCell
+      const first = position * k
+      if (isEmpty(first)) return null
+      let end = first + k
+      while (isEmpty(end - 1)) end--
+      return Array.from({ length: end - first }, (_, i) => [tokens[first + i] ?? 0, logprobs[first + i] ?? 0] as const)
+    }),
+  )
+}
+
+const notEmpty = (bytes: Uint8Array | undefined): Option.Option<Float32Array> =>
+  bytes === undefined || bytes.length === 0 ? Option.none() : Option.some(float32s(bytes))
+
+const stopReason = (reason: StopReason | number): Sequence["stopReason"] => {
+  switch (reason) {
+    case StopReason.STOP:
+      return "stop"
+    case StopReason.LENGTH:
+      return "length"
+    default:
+      return malformed(`the unknown stop reason ${reason}`)
+  }
+}
+
+const sequence = (message: SampledSequence): Sequence => ({
+  tokens: int32s(message.tokens),
+  logprobs: notEmpty(message.logprobs),
+  stopReason: stopReason(message.stopReason),
+  topkLogprobs: topk(message.topkSampledLogprobs),
+  sequenceId: Option.none(),
+})
+
+export const sampleResult = (bytes: Uint8Array): SampleResult => {
+  const message = fromBinary(SampleResponseSchema, bytes)
+  const alternatives = message.promptAltTokens
+  return {
+    sequences: message.sequences.map(sequence),
+    promptLogprobs: notEmpty(message.promptLogprobs),
+    topkPromptLogprobs: topk(message.topkPromptLogprobs),
+    promptCacheHitTokens: message.promptCacheHitTokens,
+    targetPromptLogprobs: Option.map(Option.fromNullable(message.targetPromptLogprobs), tensor),
+    promptAltTokens:
+      alternatives?.tokens === undefined || alternatives.logprobs === undefined
+        ? Option.none()
+        : Option.some({ tokens: tensor(alternatives.tokens), logprobs: tensor(alternatives.logprobs) }),
+  }
+}

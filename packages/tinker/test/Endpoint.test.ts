@@ -1,0 +1,278 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Duration, Either, Redacted, Schema } from "effect"
+import * as Api from "effect-tinker/Api"
+import * as Endpoint from "effect-tinker/Endpoint"
+import * as ForwardBackward from "effect-tinker/ForwardBackward"
+import * as Loss from "effect-tinker/Loss"
+import * as ModelInput from "effect-tinker/ModelInput"
+import * as Optimizer from "effect-tinker/Optimizer"
+import { table } from "./api/wire.ts"
+
+const failure = <I, A>(endpoint: Endpoint.Endpoint<I, A>, input: unknown) => {
+  const rendered = Endpoint.render(endpoint, input as I)
+  return Either.isLeft(rendered) ? rendered.left.message : "no failure"
+}
+
+const path = (checkpointId: string, trainingRunId = "run-1") =>
+  Either.map(Endpoint.render(Api.publishCheckpoint, { trainingRunId, checkpointId }), (rendered) => rendered.path)
+
+const search = Endpoint.json({
+  operation: "search",
+  method: "GET",
+  path: "search",
+  purpose: "rest",
+  query: Schema.Struct({
+    words: Schema.Array(Schema.String),
+    exact: Schema.Boolean,
+    limit: Schema.optional(Schema.Number),
+  }),
+})
+
+const encode = Endpoint.bytes({
+  operation: "bytes",
+  path: "bytes",
+  purpose: "train",
+  contentType: "application/x-protobuf",
+  encode: (input: { readonly size: number }) => Either.right(new Uint8Array(input.size)),
+  response: Schema.Struct({}),
+})
+
+describe("Endpoint.render", () => {
+  it("keeps a colon, and a slash only where the parameter may hold one", () => {
+    expect(path("weights/0001", "sess:train:0")).toEqual(
+      Either.right("training_runs/sess:train:0/checkpoints/weights/0001/publish"),
+    )
+    expect(path("weights/a b?c#d%2f", "run/é")).toEqual(
+      Either.right("training_runs/run%2F%C3%A9/checkpoints/weights/a%20b%3Fc%23d%252f/publish"),
+    )
+  })
+
+  it.each(["", ".", "..", "weights/..", "../..", "weights//0001", "/weights", "weights/"])(
+    "refuses %j as a checkpoint id",
+    (id) => {
+      expect(failure(Api.publishCheckpoint, { trainingRunId: "run-1", checkpointId: id })).toMatch(
+        /^checkpoints\/publish\.checkpointId: "\.*" can't be a part of a path$/,
+      )
+    },
+  )
+
+  it("refuses half a character", () => {
+    expect(failure(Api.getSampler, { samplerId: "\ud800" })).toBe(
+      "samplers/get.samplerId: holds half of a surrogate pair",
+    )
+  })
+
+  it.prop(
+    "lets no parameter out of its place",
+    [Schema.String, Schema.String],
+    ([trainingRunId, checkpointId]) => {
+      const rendered = path(checkpointId, trainingRunId)
+      if (Either.isLeft(rendered)) return
+      const url = new URL(`https://host.invalid/api/v1/${rendered.right}`)
+      const segments = url.pathname.split("/").slice(3)
+      expect(segments.map(decodeURIComponent)).toEqual([
+        "training_runs",
+        trainingRunId,
+        "checkpoints",
+        ...checkpointId.split("/"),
+        "publish",
+      ])
+      expect(url.search + url.hash).toBe("")
+    },
+    {
+      fastCheck: {
+        examples: [
+          ["..", "a"],
+          ["%2e%2e", "a/%2E"],
+          ["a\\..", "\\\\host/b"],
+          ["a\tb", "c\nd"],
+        ],
+      },
+    },
+  )
+
+  it("writes booleans and lists into the query, and leaves out what is not given", () => {
+    expect(
+      Either.map(
+        Endpoint.render(search, { words: ["a b", "é"], exact: false, limit: undefined }),
+        ({ query }) => query,
+      ),
+    ).toEqual(Either.right("words=a+b%2C%C3%A9&exact=false"))
+  })
+
+  it("sends no body where there is none, an empty object where the endpoint has one", () => {
+    const body = <I, A>(endpoint: Endpoint.Endpoint<I, A>, input: I) =>
+      Either.map(Endpoint.render(endpoint, input), ({ body }) => body)
+    expect(body(Api.publishCheckpoint, { trainingRunId: "r", checkpointId: "weights/1" })).toEqual(
+      Either.right(undefined),
+    )
+    expect(body(Api.authToken, {})).toEqual(Either.right({ contentType: "application/json", bytes: "{}" }))
+    expect(body(encode, { size: 3 })).toEqual(
+      Either.right({ contentType: "application/x-protobuf", bytes: new Uint8Array(3) }),
+    )
+  })
+
+  it("names the field that is wrong, as the program calls it", () => {
+    const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
+    expect(failure(Api.createModel, { ...create, loraConfig: { rank: 1.5 } })).toBe(
+      "create_model.loraConfig.rank: Expected an integer, got 1.5",
+    )
+    expect(failure(Api.optimStep, { modelId: "m", seqId: 1, adamParams: Optimizer.adam({ beta1: 1 }) })).toBe(
+      "optim_step.adamParams.beta1: expected 0 <= beta < 1, got 1",
+    )
+    expect(failure(Api.optimStep, { modelId: "m", seqId: 1, adamParams: { ...Optimizer.adam(), eps: "1" } })).toBe(
+      "optim_step.adamParams.eps: Expected number, got a string",
+    )
+    expect(failure(Api.createModel, { ...create, modelSeqId: undefined })).toBe(
+      "create_model.modelSeqId: Expected number, got undefined",
+    )
+    expect(failure(Api.createModel, { sessionId: "s", baseModel: "m" })).toBe("create_model.modelSeqId: is missing")
+    expect(failure(Api.searchSessions, { projectIds: ["p", 3] })).toBe(
+      "sessions/search.projectIds[1]: Expected string, got 3",
+    )
+    expect(failure(Api.saveWeightsForSampler, { modelId: "m", seqId: 1 })).toBe(
+      "save_weights_for_sampler: Expected exactly one of path and samplingSessionSeqId",
+    )
+    expect(failure(Api.createModel, null)).toMatch(/^create_model: Expected .*, got null$/)
+  })
+
+  it("never shows a secret or a text", () => {
+    const input = { modelId: "m", seqId: 1, path: "p", optimizer: false }
+    const plain = failure(Api.loadWeights, { ...input, weightsAccessToken: "tml-secret" })
+    expect(plain).toMatch(/^load_weights\.weightsAccessToken: .*, got a string$/)
+    expect(failure(Api.loadWeights, { ...input, optimizer: "tml-secret" })).not.toContain("secret")
+    expect(
+      failure(Api.loadWeights, { ...input, seqId: -1, weightsAccessToken: Redacted.make("tml-secret") }),
+    ).not.toContain("secret")
+  })
+
+  it("leaves out what the server does not know, if it says nothing", () => {
+    const without = new Set(["optimizer_config", "user_metadata", "session_id"])
+    const body = (input: Endpoint.Input<typeof Api.createModel>) =>
+      Object.keys(
+        JSON.parse(String(Either.getOrThrow(Endpoint.render(Api.createModel, input, { without })).body?.bytes)),
+      )
+    const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
+    // Without a required field there is no request to compare with; then everything stays.
+    expect(body(create)).toContain("optimizer_config")
+    without.delete("session_id")
+    expect(body(create)).toEqual(["session_id", "model_seq_id", "base_model", "lora_config", "type"])
+    expect(body({ ...create, optimizerConfig: { type: "adamw" } })).not.toContain("optimizer_config")
+    expect(body({ ...create, optimizerConfig: { type: "dimuon" } })).toContain("optimizer_config")
+    expect(body({ ...create, userMetadata: {} })).toContain("user_metadata")
+  })
+
+  it("refuses what JSON can't say", () => {
+    const save = { modelId: "m", seqId: 1, path: "p" }
+    expect(failure(Api.saveWeights, { ...save, userMetadata: { loss: Number.NaN } })).toMatch(
+      /^save_weights\.userMetadata\.loss: /,
+    )
+    const circular: Record<string, unknown> = {}
+    circular["self"] = [circular]
+    expect(failure(Api.saveWeights, { ...save, userMetadata: circular })).toBe("save_weights: can't be encoded")
+    const hot = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
+    expect(failure(Api.sample, { ...hot, samplingParams: { temperature: Infinity } })).toBe(
+      "asample.samplingParams.temperature: Expected a finite number, got Infinity",
+    )
+    expect(failure(Api.saveWeights, { ...save, userMetadata: { count: 1n } })).toMatch(
+      /^save_weights\.userMetadata\.count: .*, got a bigint$/,
+    )
+  })
+})
+
+describe("Api", () => {
+  it.each(table)("%s: every parameter of the path is a field of its schema, and the other way round", (_, endpoint) => {
+    const names = [...endpoint.path.matchAll(/:(\w+)/g)].map((match) => match[1])
+    const fields = endpoint.params === undefined ? [] : Object.keys((endpoint.params as Schema.Struct<{}>).fields)
+    expect(fields.toSorted()).toEqual(names.toSorted())
+  })
+
+  it("has one row per method, path and form", () => {
+    const rows = table.map(([, { body, method, path, sequenced }]) =>
+      [method, path, body.kind === "bytes" ? body.contentType : body.kind, sequenced].join(),
+    )
+    expect(new Set(rows).size).toBe(rows.length)
+  })
+
+  it("counts numbers exactly where a body has a seq_id of a model", () => {
+    const sequenced = table.filter(([, endpoint]) => endpoint.sequenced).map(([name]) => name)
+    expect(sequenced.toSorted()).toEqual([
+      "forwardBackward",
+      "forwardBackwardJson",
+      "forwardJson",
+      "loadWeights",
+      "optimStep",
+      "saveWeights",
+      "saveWeightsExternal",
+      "saveWeightsForSampler",
+    ])
+  })
+
+  it("leaves to their own loops what has one", () => {
+    const own = table.filter(([, endpoint]) => endpoint.retry === "none").map(([name]) => name)
+    expect(own.toSorted()).toEqual([
+      "cancelFuture",
+      "dynamicConfig",
+      "heartbeat",
+      "retrieveFuture",
+      "retrieveFutures",
+      "sample",
+      "telemetry",
+    ])
+  })
+
+  it("has a time-out of its own where the wire has one; elsewhere it is the configured one", () => {
+    const own = table.flatMap(([name, { timeout }]) =>
+      timeout === undefined ? [] : [[name, Duration.toSeconds(timeout)] as const],
+    )
+    expect(Object.fromEntries(own)).toEqual({
+      dynamicConfig: 10,
+      heartbeat: 10,
+      telemetry: 5,
+      retrieveFuture: 45,
+      retrieveFutures: 45,
+      cancelFuture: 30,
+      getApiKey: 30,
+      deleteApiKey: 30,
+    })
+  })
+
+  it("shows the configured credential only where a token can't be asked for", () => {
+    const raw = table.filter(([, endpoint]) => endpoint.auth === "credential").map(([name]) => name)
+    expect(raw.toSorted()).toEqual(["authToken", "clientConfig", "deleteApiKey", "getApiKey", "health"])
+  })
+
+  it("has a pass in three forms, with one input", () => {
+    const batch = Either.getOrThrow(
+      Loss.prepare(Loss.crossEntropy, [{ modelInput: [1, 2], inputs: { targetTokens: [2, 3], weights: [0, 1] } }]),
+    )
+    const pass = { modelId: "m", seqId: 4, batch, forwardOnly: false }
+    const body = (endpoint: Endpoint.Endpoint<typeof pass, unknown>) => {
+      const { body, path } = Either.getOrThrow(Endpoint.render(endpoint, pass))
+      if (!(body?.bytes instanceof Uint8Array)) throw new Error("no bytes")
+      return { path, contentType: body.contentType, bytes: body.bytes }
+    }
+    const json = ({ bytes }: { readonly bytes: Uint8Array }) => JSON.parse(new TextDecoder().decode(bytes))
+    const input = {
+      data: [
+        {
+          model_input: { chunks: [{ type: "encoded_text", tokens: [1, 2] }] },
+          loss_fn_inputs: {
+            target_tokens: { data: [2, 3], dtype: "int64", shape: [2] },
+            weights: { data: [0, 1], dtype: "float32", shape: [2] },
+          },
+        },
+      ],
+      loss_fn: "cross_entropy",
+    }
+    expect(body(Api.forwardBackward)).toMatchObject({
+      path: "forward_backward",
+      contentType: "application/x-protobuf",
+      bytes: Either.getOrThrow(ForwardBackward.toProtobuf(pass)),
+    })
+    expect(body(Api.forwardBackwardJson)).toMatchObject({ path: "forward_backward", contentType: "application/json" })
+    expect(json(body(Api.forwardBackwardJson))).toEqual({ model_id: "m", seq_id: 4, forward_backward_input: input })
+    expect(body(Api.forwardJson).path).toBe("forward")
+    expect(json(body(Api.forwardJson))).toEqual({ model_id: "m", seq_id: 4, forward_input: input })
+  })
+})

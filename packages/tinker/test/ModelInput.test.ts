@@ -1,0 +1,110 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Either, FastCheck as fc, Option, pipe, Schema } from "effect"
+import * as ModelInput from "effect-tinker/ModelInput"
+import type { InvalidInput } from "effect-tinker/TinkerError"
+import { readFileSync } from "node:fs"
+
+const claims = ["vectors/sample_multimodal.json"]
+
+const problem = (result: Either.Either<unknown, InvalidInput>) =>
+  Either.match(result, { onLeft: ({ path, problem }) => `${path}: ${problem}`, onRight: () => "no problem" })
+
+const encode = Schema.encodeSync(ModelInput.ModelInput)
+const decode = Schema.decodeUnknownSync(ModelInput.ModelInput)
+
+const png = Uint8Array.of(137, 80, 78, 71)
+const image = (options: Partial<Omit<ModelInput.Image, "type">> = {}) =>
+  Either.getOrThrow(ModelInput.image({ data: png, format: "png", ...options }))
+const text = (tokens: ReadonlyArray<number> | Int32Array) => Either.getOrThrow(ModelInput.text(tokens))
+
+describe("ModelInput", () => {
+  it("takes tokens as they come", () => {
+    const tokens = Int32Array.of(1, 2)
+    expect(Either.getOrThrow(ModelInput.from(tokens)).chunks).toEqual([{ type: "encoded_text", tokens }])
+    expect(Either.getOrThrow(ModelInput.from([1, 2])).chunks).toEqual([{ type: "encoded_text", tokens }])
+    const input = ModelInput.make(text(tokens))
+    expect(Either.getOrThrow(ModelInput.from(input))).toBe(input)
+  })
+
+  it("names the first thing that is no token", () => {
+    expect(problem(ModelInput.from([1, -1], "prompt"))).toBe(
+      "prompt[1]: expected a token id, an integer from 0 to 2^31 - 1, got -1",
+    )
+    expect(problem(ModelInput.from([1.5], "prompt"))).toContain("prompt[0]")
+    expect(problem(ModelInput.from([2 ** 31], "prompt"))).toContain("prompt[0]")
+    expect(problem(ModelInput.from(JSON.parse('[1, "2"]'), "prompt"))).toContain('got "2"')
+    expect(problem(ModelInput.from(JSON.parse('{"chunks": []}'), "prompt"))).toContain("prompt: expected a ModelInput")
+  })
+
+  it("refuses an image that no server takes", () => {
+    expect(problem(ModelInput.image({ data: png, format: "gif" as never }))).toContain("format: ")
+    expect(problem(ModelInput.image({ data: png, format: "png", expectedTokens: -1 }))).toContain("expectedTokens: ")
+    expect(problem(ModelInput.imageAsset({ format: "png", location: 5 as never }))).toContain("location: ")
+  })
+
+  it("puts one after another", () => {
+    const input = pipe(
+      ModelInput.empty,
+      ModelInput.append(text([1])),
+      ModelInput.append(ModelInput.make(image(), text([2]))),
+    )
+    expect(input.chunks.map((chunk) => chunk.type)).toEqual(["encoded_text", "image", "encoded_text"])
+    expect(ModelInput.empty.chunks).toEqual([])
+  })
+
+  it("has a length when all of its pieces have one", () => {
+    expect(ModelInput.length(ModelInput.make(text([1, 2]), image({ expectedTokens: 5 })))).toEqual(Option.some(7))
+    expect(ModelInput.length(ModelInput.make(image({ tokens: 3 })))).toEqual(Option.some(3))
+    expect(ModelInput.length(ModelInput.make(text([1]), image()))).toEqual(Option.none())
+    expect(ModelInput.length(ModelInput.make(ModelInput.dmel(png)))).toEqual(Option.none())
+    expect(ModelInput.length(ModelInput.empty)).toEqual(Option.some(0))
+  })
+
+  it("counts bytes as the service does", () => {
+    const asset = Either.getOrThrow(ModelInput.imageAsset({ format: "png", location: "gs://x" }))
+    const input = ModelInput.make(text([1, 2, 3]), image(), ModelInput.dmel(png), asset)
+    expect(ModelInput.trainingBytes(input)).toBe(3 * 4 + 4 + 4 + 6)
+    expect(ModelInput.samplingBytes(input)).toBe(3 * 10 + 4 + 4 + 6)
+  })
+
+  it("sends the fields of older servers only when they are given", () => {
+    expect(encode(ModelInput.make(image({ height: 1, width: 2, tokens: 3 })))).toEqual({
+      chunks: [{ type: "image", data: "iVBORw==", format: "png", height: 1, width: 2, tokens: 3 }],
+    })
+  })
+
+  it.each(claims)("writes what the reference writes: %s", (file) => {
+    const vector = JSON.parse(readFileSync(new URL(`../../../test/wire/${file}`, import.meta.url), "utf8"))
+    const prompt = vector.exchanges[0].request.body.prompt
+    expect(encode(decode(prompt))).toEqual(prompt)
+    expect(decode(prompt).chunks.map((chunk) => chunk.type)).toEqual([
+      "encoded_text",
+      "image",
+      "image_asset_pointer",
+      "image_asset_pointer",
+      "dmel",
+    ])
+  })
+
+  const formats = fc.constantFrom("png" as const, "jpeg" as const)
+  const count = fc.option(fc.nat(), { nil: undefined })
+  const given = (options: Readonly<Record<string, number | undefined>>) =>
+    Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
+  const chunk = fc.oneof(
+    fc.array(fc.nat()).map(text),
+    fc
+      .record({ data: fc.uint8Array(), format: formats, expectedTokens: count, height: count })
+      .map(({ data, format, ...rest }) => image({ data, format, ...given(rest) })),
+    fc
+      .record({ location: fc.string(), format: formats, expectedTokens: count })
+      .map(({ location, format, ...rest }) =>
+        Either.getOrThrow(ModelInput.imageAsset({ location, format, ...given(rest) })),
+      ),
+    fc.uint8Array().map(ModelInput.dmel),
+  )
+
+  it.prop("survives JSON", { chunks: fc.array(chunk) }, ({ chunks }) => {
+    const input = ModelInput.make(...chunks)
+    expect(decode(JSON.parse(JSON.stringify(encode(input))))).toEqual(input)
+  })
+})

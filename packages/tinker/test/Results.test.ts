@@ -1,0 +1,300 @@
+import { create, toBinary } from "@bufbuild/protobuf"
+import { describe, expect, it } from "@effect/vitest"
+import { Either, FastCheck as fc, Option, Schema } from "effect"
+import * as Proto from "effect-tinker/Proto"
+import * as SampleResult from "effect-tinker/SampleResult"
+import * as TensorData from "effect-tinker/TensorData"
+import * as TrainingResult from "effect-tinker/TrainingResult"
+import { readFileSync } from "node:fs"
+
+const training = [
+  "vectors/forward_backward_response_bf16.json",
+  "vectors/forward_backward_response_int32_trailing.json",
+  "vectors/forward_backward_response_no_outputs.json",
+  "vectors/forward_backward_response_stripped_fields.json",
+  "vectors/forward_backward_response_two_records.json",
+]
+const sampling = [
+  "vectors/sample_response_topk.json",
+  "vectors/sample_prompt_alt_tokens.json",
+  "vectors/sample_target_prompt_logprobs_sparse.json",
+  "vectors/sample_prompt_logprobs_last_n.json",
+]
+
+const wire = (file: string) => JSON.parse(readFileSync(new URL(`../../../test/wire/${file}`, import.meta.url), "utf8"))
+
+interface Answer {
+  readonly bodyBase64?: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+const bytesOf = (answer: Answer) => new Uint8Array(Buffer.from(answer.bodyBase64 ?? "", "base64"))
+const lastAnswer = (vector: { readonly exchanges: ReadonlyArray<{ readonly response: Answer }> }) =>
+  bytesOf(vector.exchanges.map(({ response }) => response).findLast(({ bodyBase64 }) => bodyBase64 !== undefined)!)
+
+/** The recorded result, which the reference made of the same bytes, as JSON of ours would have it. */
+const untyped = (value: unknown): unknown => {
+  if (Array.isArray(value)) return value.map(untyped)
+  if (typeof value !== "object" || value === null) return value
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([key, value]) => key !== "$type" && key !== "sequence_id" && value !== null)
+      .map(([key, value]) => [key, untyped(value)]),
+  )
+}
+
+const failure = (result: Either.Either<unknown, Error>) =>
+  Either.match(result, { onLeft: (error) => error.message, onRight: () => "no failure" })
+
+const float32 = (...values: ReadonlyArray<number>) => new Uint8Array(Float32Array.from(values).buffer)
+const int32 = (...values: ReadonlyArray<number>) => new Uint8Array(Int32Array.from(values).buffer)
+const int64 = (...values: ReadonlyArray<number>) => new Uint8Array(BigInt64Array.from(values, BigInt).buffer)
+
+describe("TrainingResult", () => {
+  it.each(training)("is what the reference makes of the same bytes: %s", (file) => {
+    const vector = wire(file)
+    const result = Either.getOrThrow(TrainingResult.fromProtobuf(lastAnswer(vector)))
+    expect(Schema.encodeSync(TrainingResult.TrainingResult)(result)).toEqual(untyped(vector.result))
+  })
+
+  it("reads a body that came compressed: behaviours/response_compression.json", () => {
+    const behaviour = wire("behaviours/response_compression.json")
+    const answer = behaviour.script.find((answer: Answer) => answer.bodyBase64 !== undefined)
+    const result = Either.getOrThrow(TrainingResult.fromProtobuf(bytesOf(answer)))
+    expect(Schema.encodeSync(TrainingResult.TrainingResult)(result)).toEqual(untyped(behaviour.expect.result))
+  })
+
+  it("makes the same of JSON", () => {
+    const json = {
+      loss_fn_output_type: "pkg.mod:CrossEntropyReturn",
+      loss_fn_outputs: [{ logprobs: { data: [-0.5, null], dtype: "float32", shape: [2] } }, {}],
+      metrics: { "loss:sum": 1, "grad_norm:mean": null },
+    }
+    const result = Either.getOrThrow(TrainingResult.fromJson(json))
+    expect(result.outputType).toBe("CrossEntropyReturn")
+    expect(result.outputs[0]?.["logprobs"]?.data).toEqual(Float32Array.of(-0.5, Number.NaN))
+    expect(result.outputs[1]).toEqual({})
+    expect(result.metrics).toEqual({ "loss:sum": 1, "grad_norm:mean": Number.NaN })
+    expect(TrainingResult.fromJson({ metrics: null })).toEqual(
+      Either.right({ outputType: "ArrayRecord", outputs: [], metrics: {} }),
+    )
+  })
+
+  const field = create(Proto.BatchedTensorSchema, {
+    data: float32(1, 2, 3),
+    offsets: int64(0, 8, 12),
+    dtype: Proto.DType.DTYPE_FLOAT32,
+  })
+  const message = (fields: Record<string, Proto.BatchedTensor>, numDatums = 0n) =>
+    toBinary(
+      Proto.ForwardBackwardOutputSchema,
+      create(Proto.ForwardBackwardOutputSchema, { lossFnOutputs: [{ fields, numDatums }] }),
+    )
+
+  it("counts the datums itself where the server didn't", () => {
+    const result = Either.getOrThrow(TrainingResult.fromProtobuf(message({ logprobs: field })))
+    expect(result.outputs.map((output) => Array.from<unknown>(output["logprobs"]!.data))).toEqual([[1, 2], [3]])
+    expect(result.outputType).toBe("")
+  })
+
+  it("looks into the bytes where they lie aligned, and copies them once where they don't", () => {
+    const bytes = message({ logprobs: field })
+    const at = (offset: number) => {
+      const memory = new Uint8Array(bytes.length + 8)
+      memory.set(bytes, offset)
+      const { outputs } = Either.getOrThrow(TrainingResult.fromProtobuf(memory.subarray(offset, offset + bytes.length)))
+      const [first, second] = outputs.map((output) => output["logprobs"]!.data)
+      expect([Array.from<unknown>(first!), Array.from<unknown>(second!)]).toEqual([[1, 2], [3]])
+      return { shared: first!.buffer === memory.buffer, once: first!.buffer === second!.buffer }
+    }
+    const found = [0, 1, 2, 3].map(at)
+    expect(found.filter(({ shared }) => shared).length).toBe(1)
+    expect(found.every(({ once }) => once)).toBe(true)
+  })
+
+  it("reads the same from a Node buffer, which slices by another rule", () => {
+    const bytes = Buffer.concat([Buffer.of(0), message({ logprobs: field })]).subarray(1)
+    expect(TrainingResult.fromProtobuf(bytes)).toEqual(TrainingResult.fromProtobuf(new Uint8Array(bytes)))
+  })
+
+  it("keeps int64 exact", () => {
+    const ids = create(Proto.BatchedTensorSchema, {
+      data: new Uint8Array(BigInt64Array.of(2n ** 60n, -1n).buffer),
+      offsets: int64(0, 16),
+      dtype: Proto.DType.DTYPE_INT64,
+    })
+    const [output] = Either.getOrThrow(TrainingResult.fromProtobuf(message({ ids }))).outputs
+    expect(output?.["ids"]?.data).toEqual(BigInt64Array.of(2n ** 60n, -1n))
+    expect(output?.["ids"]?.shape).toEqual([2])
+  })
+
+  it("fails with words, not with an exception, where bytes make no sense", () => {
+    const odd = (init: Parameters<typeof create<typeof Proto.BatchedTensorSchema>>[1]) =>
+      failure(
+        TrainingResult.fromProtobuf(message({ logprobs: create(Proto.BatchedTensorSchema, { ...field, ...init }) })),
+      )
+    expect(failure(TrainingResult.fromProtobuf(Uint8Array.of(255, 255, 1)))).toContain("not a ForwardBackwardOutput: ")
+    expect(odd({ dtype: Proto.DType.DTYPE_UNSPECIFIED })).toContain("a tensor of the unknown type 0")
+    expect(odd({ dtype: 9 as never })).toContain("a tensor of the unknown type 9")
+    expect(odd({ data: Uint8Array.of(1, 2, 3) })).toContain("3 bytes are no array of elements of 4")
+    expect(odd({ offsets: int64(0, 16) })).toContain("offsets 0 to 16")
+    expect(odd({ offsets: int64(8, 4) })).toContain("offsets 8 to 4")
+    expect(odd({ offsets: int64(0, 6) })).toContain("offsets 0 to 6")
+    expect(odd({ trailingShape: [2n] })).toContain("offsets 8 to 12 cut no rows of 2")
+    expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 3n)))).toContain(
+      "logprobs holds 2 datums of 3",
+    )
+    expect(failure(TrainingResult.fromJson({ loss_fn_outputs: [{ logprobs: { data: [1] } }] }))).toContain("dtype")
+  })
+
+  it.prop("never throws, whatever the bytes", { bytes: fc.uint8Array({ maxLength: 64 }) }, ({ bytes }) => {
+    expect(Either.isEither(TrainingResult.fromProtobuf(bytes))).toBe(true)
+    expect(Either.isEither(SampleResult.fromProtobuf(bytes))).toBe(true)
+  })
+})
+
+describe("SampleResult", () => {
+  const json = Schema.encodeSync(SampleResult.SampleResult)
+
+  it.each(sampling)("is what the reference makes of the same bytes: %s", (file) => {
+    const vector = wire(file)
+    const result = Either.getOrThrow(SampleResult.fromProtobuf(lastAnswer(vector)))
+    expect(json(result)).toEqual(untyped(vector.result))
+    // And JSON says the same.
+    const same = Either.getOrThrow(SampleResult.fromJson(vector.result))
+    const ids = vector.result.sequences.map((sequence: { readonly sequence_id: string }) => sequence.sequence_id)
+    expect(json(same)).toEqual(json(SampleResult.withSequenceIds(result, ids)))
+  })
+
+  it("asks for target log probabilities as the reference does", () => {
+    const { target_prompt_logprobs } = wire("vectors/sample_target_prompt_logprobs_sparse.json").exchanges[0].request
+      .body
+    const tensor = Either.getOrThrow(
+      TensorData.int64([6], { shape: [3, 4], sparse: { crowIndices: [0, 0, 0, 1], colIndices: [2] } }),
+    )
+    expect(Schema.encodeSync(TensorData.TensorData)(tensor)).toStrictEqual(target_prompt_logprobs)
+  })
+
+  const message = (init: Parameters<typeof create<typeof Proto.SampleResponseSchema>>[1]) =>
+    toBinary(Proto.SampleResponseSchema, create(Proto.SampleResponseSchema, init))
+
+  it("has nothing where nothing was asked for", () => {
+    const result = Either.getOrThrow(
+      SampleResult.fromProtobuf(
+        message({
+          sequences: [{ tokens: int32(7), logprobs: new Uint8Array(0) }],
+          promptLogprobs: new Uint8Array(0),
+          topkPromptLogprobs: { k: 0, length: 4 },
+        }),
+      ),
+    )
+    expect(result).toEqual({
+      sequences: [
+        {
+          tokens: Int32Array.of(7),
+          logprobs: Option.none(),
+          stopReason: "stop",
+          topkLogprobs: Option.none(),
+          sequenceId: Option.none(),
+        },
+      ],
+      promptLogprobs: Option.none(),
+      topkPromptLogprobs: Option.none(),
+      promptCacheHitTokens: 0,
+      targetPromptLogprobs: Option.none(),
+      promptAltTokens: Option.none(),
+    })
+  })
+
+  it("makes the same of the JSON of open servers", () => {
+    const result = Either.getOrThrow(
+      SampleResult.fromJson({
+        type: "sample",
+        sequences: [{ stop_reason: "length", tokens: [7, 8], logprobs: [-0.5, -1] }],
+        prompt_logprobs: [null, -0.25],
+        topk_prompt_logprobs: [null, [[5, -0.5]]],
+      }),
+    )
+    expect(result.sequences[0]).toMatchObject({
+      tokens: Int32Array.of(7, 8),
+      logprobs: Option.some(Float32Array.of(-0.5, -1)),
+      stopReason: "length",
+    })
+    expect(Option.map(result.promptLogprobs, SampleResult.toNullable)).toEqual(Option.some([null, -0.25]))
+    expect(result.topkPromptLogprobs).toEqual(Option.some([null, [[5, -0.5]]]))
+    expect(result.promptCacheHitTokens).toBe(0)
+  })
+
+  it("aligns prompt log probabilities that are one short", () => {
+    const aligned = (prompt_logprobs: ReadonlyArray<number | null>) =>
+      Option.map(
+        SampleResult.alignPromptLogprobs(
+          Either.getOrThrow(SampleResult.fromJson({ sequences: [], prompt_logprobs })),
+          3,
+        ).promptLogprobs,
+        SampleResult.toNullable,
+      )
+    expect(aligned([-0.5, -1])).toEqual(Option.some([null, -0.5, -1]))
+    expect(aligned([null, -0.5, -1])).toEqual(Option.some([null, -0.5, -1]))
+  })
+
+  it("fails with words where bytes or JSON make no sense", () => {
+    const bad = (init: Parameters<typeof message>[0]) => failure(SampleResult.fromProtobuf(message(init)))
+    expect(bad({ sequences: [{ stopReason: 2 as never }] })).toContain(
+      "not a SampleResponse: the unknown stop reason 2",
+    )
+    expect(bad({ sequences: [{ tokens: Uint8Array.of(1) }] })).toContain("1 bytes are no array")
+    expect(bad({ topkPromptLogprobs: { k: 2, length: 2, tokenIds: int32(1), logprobs: float32(1) } })).toContain(
+      "the top 2 of 2 positions need 4 cells",
+    )
+    expect(
+      bad({ targetPromptLogprobs: { dtype: 1, shape: [4n], encoding: { case: "dense", value: float32(1) } } }),
+    ).toContain("[4] holds 4 elements, got 1")
+    expect(failure(SampleResult.fromJson({ sequences: [{ tokens: [1], stop_reason: "tired" }] }))).toContain(
+      "stop_reason",
+    )
+    expect(failure(SampleResult.fromJson({ sequences: [], prompt_logprobs: ["x"] }))).toContain(
+      '[0]: expected a number, got "x"',
+    )
+  })
+
+  it.prop(
+    "survives JSON",
+    {
+      tokens: fc.array(fc.nat()),
+      logprobs: fc.option(fc.float32Array({ noDefaultInfinity: true })),
+      prompt: fc.option(fc.float32Array({ noDefaultInfinity: true })),
+      hits: fc.nat(),
+    },
+    ({ tokens, logprobs, prompt, hits }) => {
+      const result: SampleResult.SampleResult = {
+        sequences: [
+          {
+            tokens: Int32Array.from(tokens),
+            logprobs: Option.fromNullable(logprobs),
+            stopReason: "stop",
+            topkLogprobs: Option.none(),
+            sequenceId: Option.none(),
+          },
+        ],
+        promptLogprobs: Option.fromNullable(prompt),
+        topkPromptLogprobs: Option.none(),
+        promptCacheHitTokens: hits,
+        targetPromptLogprobs: Option.none(),
+        promptAltTokens: Option.none(),
+      }
+      expect(SampleResult.fromJson(JSON.parse(JSON.stringify(json(result))))).toEqual(
+        // JSON has one zero only.
+        Either.right(withoutNegativeZero(result)),
+      )
+    },
+  )
+})
+
+const withoutNegativeZero = (result: SampleResult.SampleResult): SampleResult.SampleResult => {
+  const positive = (values: Float32Array) => values.map((value) => (value === 0 ? 0 : value))
+  return {
+    ...result,
+    sequences: result.sequences.map((sequence) => ({ ...sequence, logprobs: Option.map(sequence.logprobs, positive) })),
+    promptLogprobs: Option.map(result.promptLogprobs, positive),
+  }
+}

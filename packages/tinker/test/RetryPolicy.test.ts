@@ -1,0 +1,100 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Duration, FastCheck, Option } from "effect"
+import { RetryPolicy, TinkerError } from "effect-tinker"
+
+const now = Date.UTC(2026, 10, 16, 12, 0, 0)
+const parse = (headers: Record<string, string>) =>
+  Option.map(RetryPolicy.parseRetryAfter(headers, now), Duration.toMillis)
+
+describe("parseRetryAfter", () => {
+  it("prefers retry-after-ms, then reads seconds with fractions", () => {
+    expect(parse({ "retry-after-ms": "250", "retry-after": "5" })).toEqual(Option.some(250))
+    expect(parse({ "retry-after": "5" })).toEqual(Option.some(5000))
+    expect(parse({ "retry-after": "0.25" })).toEqual(Option.some(250))
+    expect(parse({ "retry-after-ms": "soon", "retry-after": "1" })).toEqual(Option.some(1000))
+  })
+
+  it("reads all three forms of an HTTP date", () => {
+    expect(parse({ "retry-after": "Mon, 16 Nov 2026 12:00:30 GMT" })).toEqual(Option.some(30_000))
+    expect(parse({ "retry-after": "Monday, 16-Nov-26 12:00:30 GMT" })).toEqual(Option.some(30_000))
+    expect(parse({ "retry-after": "Mon Nov 16 12:00:30 2026" })).toEqual(Option.some(30_000))
+    expect(parse({ "retry-after": "Tue Nov  3 12:00:30 2026" })).toEqual(Option.some(0))
+  })
+
+  it("takes a two-digit year of more than 50 years ahead for the past", () => {
+    // 94 would be 2094, 68 years ahead: 1994.
+    expect(parse({ "retry-after": "Sunday, 06-Nov-94 08:49:37 GMT" })).toEqual(Option.some(0))
+    expect(Option.getOrThrow(parse({ "retry-after": "Sunday, 06-Nov-70 08:49:37 GMT" }))).toBeGreaterThan(0)
+  })
+
+  it("reads nothing else", () => {
+    const bad = [
+      "",
+      "soon",
+      "-1",
+      "1e3",
+      "NaN",
+      "Infinity",
+      "0x10",
+      "Mon, 31 Feb 2026 12:00:00 GMT",
+      "2026-11-16T12:00:30Z",
+    ]
+    for (const value of bad) expect(parse({ "retry-after": value }), value).toEqual(Option.none())
+    expect(parse({})).toEqual(Option.none())
+  })
+
+  it.prop(
+    "reads back every date that it could be sent",
+    [FastCheck.integer({ min: 0, max: 4_000_000_000 })],
+    ([seconds]) => {
+      const date = new Date(seconds * 1000)
+      const expected = Math.max(0, seconds * 1000 - now)
+      expect(parse({ "retry-after": date.toUTCString() })).toEqual(Option.some(expected))
+    },
+  )
+})
+
+const unavailable = (retryAfter?: number) =>
+  new TinkerError.Unavailable({
+    operation: "x",
+    reason: "ServerError",
+    retryAfter: Option.map(Option.fromNullable(retryAfter), Duration.seconds),
+  })
+const start = { retries: 0, elapsed: 0, billingElapsed: 0, random: 0 }
+
+describe("decide", () => {
+  const decide = RetryPolicy.decide()
+
+  it("doubles from half a second to ten, with up to a quarter off", () => {
+    const delays = [0, 1, 2, 3, 4, 5, 6].map((retries) => decide(unavailable(), { ...start, retries }))
+    expect(delays).toEqual([500, 1000, 2000, 4000, 8000, 10_000, 10_000].map(Option.some))
+    expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(437.5))
+  })
+
+  it("obeys the server within (0, 60] s and ignores it beyond", () => {
+    expect(decide(unavailable(60), start)).toEqual(Option.some(60_000))
+    expect(decide(unavailable(61), start)).toEqual(Option.some(500))
+    expect(decide(unavailable(0), start)).toEqual(Option.some(500))
+  })
+
+  it("has one budget of retries and time", () => {
+    expect(decide(unavailable(), { ...start, retries: 9 })).toEqual(Option.some(10_000))
+    expect(decide(unavailable(), { ...start, retries: 10 })).toEqual(Option.none())
+    expect(decide(unavailable(), { ...start, elapsed: 299_500 })).toEqual(Option.some(500))
+    expect(decide(unavailable(), { ...start, elapsed: 299_501 })).toEqual(Option.none())
+  })
+
+  it("waits out a billing stop on a budget of its own", () => {
+    const paused = new TinkerError.BillingPaused({ operation: "x" })
+    expect(decide(paused, { ...start, retries: 10, elapsed: 1e6 })).toEqual(Option.some(5000))
+    expect(decide(paused, { ...start, billingElapsed: 3_599_999 })).toEqual(Option.some(5000))
+    expect(decide(paused, { ...start, billingElapsed: 3_600_000 })).toEqual(Option.none())
+    const told = new TinkerError.BillingPaused({ operation: "x", shouldRetry: Option.some(false) })
+    expect(decide(told, start)).toEqual(Option.none())
+  })
+
+  it("never repeats what can't end otherwise", () => {
+    expect(decide(new TinkerError.NotFound({ operation: "x" }), start)).toEqual(Option.none())
+    expect(decide(new TinkerError.InvalidInput({ path: "x", problem: "y" }), start)).toEqual(Option.none())
+  })
+})

@@ -1,0 +1,102 @@
+// The table "Who retries what" of docs/errors-and-retries.md, row by row, over every endpoint there is.
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { Api, type Endpoint, RetryPolicy, TinkerConfig, Transport } from "effect-tinker"
+import * as HttpScript from "./support/HttpScript.ts"
+import * as VirtualTime from "./support/VirtualTime.ts"
+
+type Row = Endpoint.Endpoint<never, unknown>
+const isRow = (value: unknown): value is Row => typeof value === "object" && value !== null && "operation" in value
+const endpoints = Object.values<unknown>(Api).filter(isRow)
+const named = (predicate: (row: Row) => boolean) =>
+  endpoints
+    .filter(predicate)
+    .map((row) => row.operation)
+    .toSorted()
+
+/** How often an endpoint of this row's kind is sent when every answer is `reply`. */
+const attempts = (row: Row, reply: HttpScript.Reply) => {
+  // Only what the transport reads of a row matters here, so that every row can be asked without an input of its own.
+  const { "~types": _, ...rest } = row
+  const probe: Endpoint.Endpoint<object, unknown> = {
+    ...rest,
+    path: "probe",
+    params: undefined,
+    query: undefined,
+    body: { kind: "none" },
+  }
+  return Effect.gen(function* () {
+    const { call } = yield* Transport.Transport
+    yield* Effect.exit(call(probe, {}))
+    return (yield* HttpScript.HttpScript).to("probe").length
+  }).pipe(
+    Effect.provide(
+      Layer.provideMerge(
+        Transport.layer,
+        Layer.merge(
+          TinkerConfig.layer({
+            baseUrl: "http://server",
+            apiKey: Redacted.make("tml-a"),
+            retryPolicy: RetryPolicy.make({ maxRetries: 2, billingPause: "7 seconds" }),
+          }),
+          HttpScript.layer({ "client/config": [{ body: {}, forever: true }], probe: [{ ...reply, forever: true }] }),
+        ),
+      ),
+    ),
+    VirtualTime.run,
+  )
+}
+const byClass = (retry: Endpoint.RetryClass, sequenced = false) =>
+  endpoints.filter((row) => row.retry === retry && row.sequenced === sequenced)[0] as Row
+
+describe("who retries what", () => {
+  it("has each endpoint in the row that the table says", () => {
+    expect(named((row) => row.retry === "none")).toEqual(
+      [
+        "asample",
+        "cancel_future",
+        "client/dynamic_config",
+        "retrieve_future",
+        "retrieve_futures",
+        "session_heartbeat",
+        "telemetry",
+      ].toSorted(),
+    )
+    expect(named((row) => row.retry === "startup")).toEqual(
+      ["auth/token", "client/config", "create_model", "create_sampling_session", "create_session"].toSorted(),
+    )
+    expect(new Set(named((row) => row.sequenced))).toEqual(
+      new Set([
+        "forward",
+        "forward_backward",
+        "load_weights",
+        "optim_step",
+        "save_weights",
+        "save_weights_external",
+        "save_weights_for_sampler",
+      ]),
+    )
+  })
+
+  it.effect.each([
+    ["standard", false, { 503: 3, 429: 3, 408: 3, 409: 3, 402: 3, 422: 1, 404: 1 }],
+    ["startup", false, { 503: 3, 429: 3, 408: 3, 409: 3, 402: 1, 422: 1, 404: 1 }],
+    ["standard", true, { 503: 3, 429: 3, 408: 3, 409: 1, 402: 3, 422: 1, 404: 1 }],
+    ["none", false, { 503: 1, 429: 1, 408: 1, 409: 1, 402: 1, 422: 1, 404: 1 }],
+  ] as const)("%s, with a sequence number: %s", ([retry, sequenced, expected]) =>
+    Effect.gen(function* () {
+      for (const [status, times] of Object.entries(expected)) {
+        const sent = yield* attempts(byClass(retry, sequenced), { status: Number(status), body: { detail: "x" } })
+        expect(sent, status).toBe(times)
+      }
+    }),
+  )
+
+  it.effect("a lost connection is retried, and so is a refused one", () =>
+    Effect.gen(function* () {
+      expect(yield* attempts(byClass("standard"), { drop: "after" })).toBe(3)
+      expect(yield* attempts(byClass("startup"), { drop: "before" })).toBe(3)
+      expect(yield* attempts(byClass("none"), { drop: "before" })).toBe(1)
+    }),
+  )
+})

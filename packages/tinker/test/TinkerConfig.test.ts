@@ -1,0 +1,122 @@
+import { describe, expect, it } from "@effect/vitest"
+import { ConfigProvider, Duration, Effect, Either, Inspectable, LogLevel, Option, Redacted } from "effect"
+import { TinkerConfig, type TinkerError } from "effect-tinker"
+
+const apiKey = Redacted.make("tml-secret-key")
+
+const environment = (variables: Record<string, string>, overrides?: TinkerConfig.Values) =>
+  Effect.withConfigProvider(
+    TinkerConfig.fromEnvironment(overrides),
+    ConfigProvider.fromMap(new Map(Object.entries(variables))),
+  )
+const problem = (effect: Effect.Effect<unknown, TinkerError.InvalidConfig>) =>
+  Effect.map(Effect.flip(effect), (error) => error.message)
+
+describe("TinkerConfig", () => {
+  it("has a default for everything but the credential", () => {
+    const config = Either.getOrThrow(TinkerConfig.make({ apiKey }))
+    expect(config.baseUrl).toBe("https://tinker.thinkingmachines.dev/services/tinker-prod")
+    expect(Duration.toSeconds(config.attemptTimeout)).toBe(60)
+    expect(config.telemetry).toBe(false)
+  })
+
+  it.effect("reads every variable of the reference SDK", () =>
+    Effect.gen(function* () {
+      const config = yield* environment({
+        TINKER_API_KEY: "tml-secret-key",
+        TINKER_BASE_URL: "HTTP://Localhost:8000/",
+        TINKER_CREDENTIAL_CMD: "echo tml-other",
+        TINKER_PROJECT_ID: "project",
+        TINKER_TAGS: "a, b,,a",
+        TINKER_TELEMETRY: "Yes",
+        TINKER_LOG: "DEBUG",
+        TINKER_FEATURE_GATES: "x,y",
+        CLOUDFLARE_ACCESS_CLIENT_ID: "cf-id",
+        CLOUDFLARE_ACCESS_CLIENT_SECRET: "cf-secret",
+        HOME: "/home/me",
+      })
+      expect(config).toMatchObject({
+        baseUrl: "http://localhost:8000",
+        apiKey: Option.some(apiKey),
+        credentialCommand: Option.some(Redacted.make("echo tml-other")),
+        credentialsFile: Option.some("/home/me/.tinker/credentials.json"),
+        projectId: Option.some("project"),
+        tags: ["a", "b"],
+        telemetry: true,
+        logLevel: Option.some(LogLevel.Debug),
+        featureGates: ["x", "y"],
+        headers: {
+          "cf-access-client-id": Redacted.make("cf-id"),
+          "cf-access-client-secret": Redacted.make("cf-secret"),
+        },
+      })
+    }),
+  )
+
+  it.effect("takes an empty variable for unset, and an option before its variable", () =>
+    Effect.gen(function* () {
+      const config = yield* environment(
+        { TINKER_API_KEY: "tml-a", TINKER_BASE_URL: "", TINKER_TAGS: "a" },
+        { tags: ["b"] },
+      )
+      expect(config.baseUrl).toBe("https://tinker.thinkingmachines.dev/services/tinker-prod")
+      expect(config.tags).toEqual(["b"])
+    }),
+  )
+
+  // "vectors/api_key_validation.json": a key of the wrong shape fails before any request.
+  it.effect("names the variable and what is wrong with it, never the secret", () =>
+    Effect.gen(function* () {
+      expect(yield* problem(environment({ TINKER_API_KEY: "sk-123" }))).toBe(
+        "TINKER_API_KEY: must start with 'tml-' (an API key) or 'eyJ' (a JWT)",
+      )
+      const split = yield* problem(environment({ TINKER_API_KEY: "tml-secret\nkey" }))
+      expect(split).toBe("TINKER_API_KEY: holds a blank or a non-ASCII character")
+      expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_BASE_URL: "ftp://host" }))).toMatch(
+        /^TINKER_BASE_URL: has the scheme ftp:/,
+      )
+      expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_LOG: "loud" }))).toMatch(
+        /^TINKER_LOG: must be one of/,
+      )
+      expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", CLOUDFLARE_ACCESS_CLIENT_ID: "id" }))).toMatch(
+        /^CLOUDFLARE_ACCESS_CLIENT_SECRET: is missing/,
+      )
+      expect(yield* problem(environment({}))).toMatch(
+        /^TINKER_API_KEY: is not set, and neither is TINKER_CREDENTIAL_CMD/,
+      )
+    }),
+  )
+
+  it.effect("lets a key of the wrong shape yield to a command", () =>
+    Effect.gen(function* () {
+      const config = yield* environment({ TINKER_API_KEY: "sk-123", TINKER_CREDENTIAL_CMD: "echo tml-a" })
+      expect(config.apiKey).toEqual(Option.none())
+    }),
+  )
+
+  it("refuses what could only fail later", () => {
+    const message = (values: TinkerConfig.Values) =>
+      Either.getOrThrow(Either.flip(TinkerConfig.make({ apiKey, ...values }))).message
+    expect(message({ headers: { "X-API-Key": "tml-a" } })).toBe(
+      "headers.x-api-key: is set from the credential; give it as apiKey",
+    )
+    expect(message({ headers: { "a b": "c" } })).toBe("headers.a b: is not a header name")
+    expect(message({ headers: { a: "b\r\nx-evil: 1" } })).toBe("headers.a: holds a character that a header can't carry")
+    expect(message({ attemptTimeout: "-1 seconds" })).toBe("attemptTimeout: must be more than zero")
+    expect(message({ maxResponseBytes: 0.5 })).toBe("maxResponseBytes: must be a positive integer")
+  })
+
+  it("takes null for a time-out as none", () => {
+    const config = Either.getOrThrow(TinkerConfig.make({ apiKey, attemptTimeout: null, billingPause: null }))
+    expect(Duration.isFinite(config.attemptTimeout)).toBe(false)
+    expect(config.billingPause).toEqual(Option.some(Duration.infinity))
+  })
+
+  it("does not show a secret however it is printed", () => {
+    const config = Either.getOrThrow(
+      TinkerConfig.make({ apiKey, credentialCommand: Redacted.make("print hunter2"), headers: { a: "hunter2" } }),
+    )
+    const printed = [String(config), JSON.stringify(config), Inspectable.format(config)].join()
+    expect(printed).not.toMatch(/secret-key|hunter2/)
+  })
+})

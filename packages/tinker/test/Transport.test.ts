@@ -1,0 +1,352 @@
+import { inspect } from "node:util"
+import { describe, expect, it } from "@effect/vitest"
+import {
+  Cause,
+  Chunk,
+  Context,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Logger,
+  LogLevel,
+  Redacted,
+  Schedule,
+  Scope,
+  Stream,
+  TestClock,
+  Tracer,
+} from "effect"
+import { Api, TinkerConfig, Transport } from "effect-tinker"
+import * as HttpScript from "./support/HttpScript.ts"
+import * as VirtualTime from "./support/VirtualTime.ts"
+
+const config = (values: TinkerConfig.Values = {}) =>
+  TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-secret-key"), ...values })
+
+const layer = (replies: Parameters<typeof HttpScript.layer>[0], values?: TinkerConfig.Values) =>
+  Layer.provideMerge(
+    Transport.layer,
+    Layer.merge(config(values), HttpScript.layer({ "client/config": [{ body: {}, forever: true }], ...replies })),
+  )
+
+const session = { sdkVersion: "1" }
+
+describe("one graph, two configurations", () => {
+  class TenantA extends Context.Tag("test/TenantA")<TenantA, Transport.Service>() {}
+  class TenantB extends Context.Tag("test/TenantB")<TenantB, Transport.Service>() {}
+
+  it.effect("each request carries its own tenant's key", () =>
+    Effect.gen(function* () {
+      const tenant = <I, S>(tag: Context.Tag<I, S>, key: string) =>
+        Layer.effect(tag, Transport.Transport as unknown as Effect.Effect<S, never, Transport.Transport>).pipe(
+          Layer.provide(Transport.layer),
+          Layer.provide(config({ apiKey: Redacted.make(key) })),
+        )
+      const both = Layer.merge(tenant(TenantA, "tml-tenant-a"), tenant(TenantB, "tml-tenant-b"))
+      const keys = yield* Effect.gen(function* () {
+        yield* (yield* TenantA).call(Api.createSession, session)
+        yield* (yield* TenantB).call(Api.createSession, session)
+        return (yield* HttpScript.HttpScript).to("create_session").map((request) => request.headers["x-api-key"])
+      }).pipe(
+        Effect.provide(
+          Layer.provideMerge(
+            both,
+            HttpScript.layer({
+              "client/config": [{ body: {}, forever: true }],
+              create_session: [{ body: { session_id: "s" }, forever: true }],
+            }),
+          ),
+        ),
+      )
+      expect(keys).toEqual(["tml-tenant-a", "tml-tenant-b"])
+    }),
+  )
+})
+
+describe("what is sent", () => {
+  it.effect("nothing, when the input is wrong", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const error = yield* Effect.flip(call(Api.getTrainingRun, { trainingRunId: ".." }))
+      expect(error._tag).toBe("InvalidInput")
+      expect((yield* HttpScript.HttpScript).seen).toEqual([])
+    }).pipe(Effect.provide(layer({}))),
+  )
+
+  it.effect("the caller's key, headers and time-out", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      yield* call(Api.createSession, session, {
+        idempotencyKey: "mine",
+        headers: { "x-extra": "1" },
+        timeout: "7 seconds",
+      })
+      yield* call(Api.createSession, session, { timeout: null })
+      const [first, second] = (yield* HttpScript.HttpScript).to("create_session")
+      expect(first?.headers).toMatchObject({
+        "x-idempotency-key": "mine",
+        "x-extra": "1",
+        "x-stainless-read-timeout": "7",
+      })
+      expect(second?.headers["x-stainless-read-timeout"]).toBeUndefined()
+      expect(second?.headers["x-idempotency-key"]).not.toBe("mine")
+    }).pipe(Effect.provide(layer({ create_session: [{ body: { session_id: "s" }, forever: true }] }))),
+  )
+
+  it.effect("as often as the caller's own Schedule says", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const once = Effect.flip(call(Api.createSession, session, { retryPolicy: Schedule.recurs(2) }))
+      expect(yield* once).toMatchObject({ _tag: "Unavailable", attempts: 3 })
+      const never = Effect.flip(call(Api.getInfo, { modelId: "m" }, { retryPolicy: Schedule.recurs(2) }))
+      expect(yield* never).toMatchObject({ _tag: "NotFound", attempts: 1 })
+    }).pipe(Effect.provide(layer({ create_session: [{ status: 500, forever: true }], get_info: [{ status: 404 }] }))),
+  )
+})
+
+describe("a raw answer", () => {
+  it.effect("is status, headers and a stream", () =>
+    Effect.gen(function* () {
+      const { raw } = yield* Transport.Transport
+      const answer = yield* raw(Api.createSession, session)
+      expect([answer.status, answer.headers["x-a"]]).toEqual([200, "b"])
+      const chunks = yield* Stream.runCollect(Stream.decodeText(answer.stream))
+      expect(Chunk.join(chunks, "")).toBe("free text")
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(layer({ create_session: [{ status: 503 }, { headers: { "x-a": "b" }, body: "free text" }] })),
+      VirtualTime.run,
+    ),
+  )
+
+  it.effect("of a failure is the same error as of a call", () =>
+    Effect.gen(function* () {
+      const { raw } = yield* Transport.Transport
+      expect(yield* Effect.flip(raw(Api.getInfo, { modelId: "m" }))).toMatchObject({ _tag: "NotFound", detail: "gone" })
+    }).pipe(Effect.scoped, Effect.provide(layer({ get_info: [{ status: 404, body: { detail: "gone" } }] }))),
+  )
+})
+
+describe("redirects", () => {
+  const audit = { eventType: "all" } as const
+  const sent = Effect.map(HttpScript.HttpScript, (script) =>
+    script.seen.filter(({ path }) => !path.endsWith("client/config")),
+  )
+
+  it.effect("keep the credential on their origin and lose it on another", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      yield* call(Api.getAuditLog, audit)
+      const [first, same, other] = yield* sent
+      expect(first?.headers["x-api-key"]).toBe("tml-secret-key")
+      expect([same?.url, same?.headers["x-api-key"]]).toEqual(["http://server/signed/a.json?sig=1", "tml-secret-key"])
+      expect(other?.url).toBe("http://storage/b.json")
+      expect(other?.headers).toEqual({ accept: "application/json", "user-agent": "effect-tinker/0.1.0" })
+    }).pipe(
+      Effect.provide(
+        layer(
+          {
+            audit: [{ status: 302, headers: { location: "/signed/a.json?sig=1" } }],
+            "signed/a.json": [{ status: 302, headers: { location: "http://storage/b.json" } }],
+            "b.json": [{ body: { entries: [] } }],
+          },
+          { headers: { "x-proxy-secret": "hunter2" } },
+        ),
+      ),
+    ),
+  )
+
+  it.effect("a body goes to its own origin only, and https never to http", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const redirect = yield* Effect.flip(call(Api.createSession, session))
+      expect(redirect.message).toBe(
+        "create_session got an answer it can't read [Redirect] (HTTP 307): it leads a request with a body to another origin",
+      )
+      const [, again] = (yield* call(Api.getInfo, { modelId: "m" }), yield* sent).filter(({ path }) =>
+        path.endsWith("info"),
+      )
+      expect([again?.method, again?.body]).toEqual(["POST", `{"model_id":"m","type":"get_info"}`])
+    }).pipe(
+      Effect.provide(
+        layer({
+          create_session: [{ status: 307, headers: { location: "http://elsewhere/x" } }],
+          get_info: [{ status: 308, headers: { location: "/v2/info" } }],
+          "v2/info": [{ body: { model_id: "m", model_data: {} } }],
+        }),
+      ),
+    ),
+  )
+
+  it.effect("end when they go round in circles, leave https, or lead nowhere", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      expect((yield* Effect.flip(call(Api.getAuditLog, audit))).message).toMatch(/more than 10 redirects$/)
+      expect((yield* Effect.flip(call(Api.health, {}))).message).toMatch(/it leads from https: to http:$/)
+    }).pipe(
+      Effect.provide(
+        layer(
+          {
+            audit: [{ status: 302, headers: { location: "/api/v1/audit" }, forever: true }],
+            healthz: [{ status: 302, headers: { location: "http://server/x" } }],
+          },
+          { baseUrl: "https://server" },
+        ),
+      ),
+    ),
+  )
+})
+
+describe("secrets", () => {
+  it.effect("are in no error, log or span of a run that fails in every way", () =>
+    Effect.gen(function* () {
+      const secrets = ["tml-secret-key", "cf-hunter2", "proxy-hunter3"]
+      const printed: Array<string> = []
+      // The fiber context is not printed by anyone, and holds the script of this test.
+      const print = (value: unknown) => inspect(value, { depth: null })
+      const spans: Array<Tracer.Span> = []
+      const tracer = Tracer.make({
+        span: (name, parent, context, links, startTime, kind) => {
+          const attributes = new Map<string, unknown>()
+          const events: Array<unknown> = []
+          const span: Tracer.Span = {
+            _tag: "Span",
+            name,
+            spanId: "1",
+            traceId: "1",
+            parent,
+            context,
+            status: { _tag: "Started", startTime },
+            attributes,
+            links,
+            sampled: true,
+            kind,
+            end: (_time, exit) => void events.push(exit),
+            attribute: (key, value) => void attributes.set(key, value),
+            event: (...event) => void events.push(event),
+            addLinks: () => undefined,
+          }
+          spans.push(Object.assign(span, { events }))
+          return span
+        },
+        context: (f) => f(),
+      })
+      const echo = `you sent ${secrets.join(" and ")}`
+      const exits = yield* Effect.gen(function* () {
+        const { call } = yield* Transport.Transport
+        const create = call(Api.createSession, session)
+        const info = call(Api.getInfo, { modelId: "m" })
+        const audit = call(Api.getAuditLog, { eventType: "all" })
+        return yield* Effect.forEach([create, create, create, info, audit], (one: Effect.Effect<unknown, unknown>) =>
+          Effect.exit(one),
+        )
+      }).pipe(
+        Effect.provide(
+          layer(
+            {
+              create_session: [
+                { status: 500, body: { detail: echo }, headers: { "x-deprecation-note": echo } },
+                { status: 422, body: echo },
+                { status: 200, body: echo },
+                { status: 200, body: { session_id: 5, note: secrets } },
+              ],
+              get_info: [{ drop: "after" }, { status: 403, body: { detail: [{ loc: ["x"], msg: echo }] } }],
+              audit: [{ status: 200, body: { entries: [] }, headers: { "x-deprecation-note": echo } }],
+            },
+            {
+              headers: { "x-proxy": Redacted.make("proxy-hunter3") },
+              cloudflareAccess: { clientId: Redacted.make("id"), clientSecret: Redacted.make("cf-hunter2") },
+            },
+          ),
+        ),
+        VirtualTime.run,
+        Effect.withTracer(tracer),
+        Logger.withMinimumLogLevel(LogLevel.All),
+        Effect.provide(
+          Logger.replace(
+            Logger.defaultLogger,
+            Logger.make((entry) => void printed.push(print({ ...entry, context: undefined }))),
+          ),
+        ),
+      )
+      for (const exit of exits) {
+        if (Exit.isSuccess(exit)) continue
+        printed.push(Cause.pretty(exit.cause), print(exit.cause), JSON.stringify(exit.cause))
+      }
+      printed.push(...spans.map((span) => print({ ...span, context: undefined })))
+      expect(exits.filter(Exit.isFailure).length).toBe(4)
+      expect(spans.map((span) => span.name)).toContain("tinker.create_session")
+      expect(printed.length).toBeGreaterThan(15)
+      const everything = printed.join("\n")
+      expect(everything).toContain("<redacted>")
+      for (const secret of secrets) expect(everything).not.toContain(secret)
+    }),
+  )
+})
+
+describe("logs", () => {
+  const lines = (values?: TinkerConfig.Values) =>
+    Effect.gen(function* () {
+      const seen: Array<readonly [string, string]> = []
+      yield* Effect.flatMap(Transport.Transport, ({ call }) => call(Api.createSession, session)).pipe(
+        Effect.provide(
+          layer(
+            {
+              create_session: [
+                { status: 503, body: { detail: "busy" } },
+                { body: { session_id: "s" }, headers: { "x-deprecation-note": "old", "x-deprecation-level": "error" } },
+              ],
+            },
+            values,
+          ),
+        ),
+        VirtualTime.run,
+        Effect.provide(
+          Logger.replace(
+            Logger.defaultLogger,
+            Logger.make(({ logLevel, message }) => void seen.push([logLevel.label, String(message)])),
+          ),
+        ),
+      )
+      return seen
+    })
+
+  it.effect("say why a request is being retried, and what the server announces", () =>
+    Effect.gen(function* () {
+      expect(yield* lines()).toEqual([
+        ["WARN", "Tinker: create_session failed on the server (HTTP 503): busy"],
+        ["ERROR", "create_session: old"],
+      ])
+      expect(yield* lines({ logLevel: LogLevel.Error })).toEqual([["ERROR", "create_session: old"]])
+    }),
+  )
+})
+
+describe("the end", () => {
+  it.effect("of the client's scope fails those who wait for a token; nobody hangs", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const context = yield* Layer.buildWithScope(layer({ "client/config": [{ body: {}, delaySeconds: 1000 }] }), scope)
+      const { call } = Context.get(context, Transport.Transport)
+      const waiting = yield* Effect.fork(call(Api.createSession, session))
+      yield* TestClock.adjust("1 second")
+      yield* Scope.close(scope, Exit.void)
+      expect(yield* Effect.flip(Fiber.join(waiting))).toMatchObject({
+        _tag: "ClientClosed",
+        operation: "client/config",
+      })
+      expect(yield* Effect.flip(call(Api.createSession, session))).toMatchObject({ _tag: "ClientClosed" })
+    }),
+  )
+
+  it.effect("of the caller is its own interruption", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const fiber = yield* Effect.fork(call(Api.createSession, session))
+      yield* TestClock.adjust("1 second")
+      const exit = yield* Fiber.interrupt(fiber)
+      expect(Exit.isFailure(exit) && Cause.isInterruptedOnly(exit.cause)).toBe(true)
+    }).pipe(Effect.provide(layer({ create_session: [{ delaySeconds: 1000 }] }))),
+  )
+})

@@ -1,0 +1,205 @@
+import { describe, expect, expectTypeOf, it } from "@effect/vitest"
+import { DateTime, Either, Option, Schema } from "effect"
+import * as Api from "effect-tinker/Api"
+import * as Billing from "effect-tinker/api/Billing"
+import * as Futures from "effect-tinker/api/Futures"
+import * as Management from "effect-tinker/api/Management"
+import * as Session from "effect-tinker/api/Session"
+import * as Training from "effect-tinker/api/Training"
+import * as Endpoint from "effect-tinker/Endpoint"
+import * as ModelInput from "effect-tinker/ModelInput"
+import { script } from "./wire.ts"
+
+const body = <I, A>(endpoint: Endpoint.Endpoint<I, A>, input: I): unknown =>
+  JSON.parse(String(Either.getOrThrow(Endpoint.render(endpoint, input)).body?.bytes))
+
+describe("what a request says when a field is not given", () => {
+  const save = { modelId: "m", path: "p", seqId: 1 }
+
+  it("leaves out a time to live that is absent or undefined, and refuses null, which has no meaning there", () => {
+    expect(body(Api.saveWeights, save)).not.toHaveProperty("ttl_seconds")
+    expect(body(Api.saveWeights, { ...save, ttlSeconds: undefined })).not.toHaveProperty("ttl_seconds")
+    expect(body(Api.saveWeights, { ...save, ttlSeconds: 0 })).toHaveProperty("ttl_seconds", 0)
+    // @ts-expect-error null is no time to live
+    expect(Endpoint.render(Api.saveWeights, { ...save, ttlSeconds: null })._tag).toBe("Left")
+  })
+
+  it("tells null from a number where null removes", () => {
+    const checkpoint = { trainingRunId: "r", checkpointId: "weights/1" }
+    expect(body(Api.setCheckpointTtl, { ...checkpoint, ttlSeconds: null })).toEqual({ ttl_seconds: null })
+    expect(body(Api.setCheckpointTtl, { ...checkpoint, ttlSeconds: 5 })).toEqual({ ttl_seconds: 5 })
+    // @ts-expect-error to say nothing is not possible here
+    expect(Endpoint.render(Api.setCheckpointTtl, checkpoint)._tag).toBe("Left")
+  })
+
+  it("sends null for no detail", () => {
+    const finish = { sessionId: "s", reason: { type: "errored" as const } }
+    expect(body(Api.finishSession, finish)).toEqual({ reason: { type: "errored" }, detail: null })
+    expect(body(Api.finishSession, { ...finish, detail: undefined })).toHaveProperty("detail", null)
+    expect(body(Api.finishSession, { ...finish, detail: "" })).toHaveProperty("detail", "")
+  })
+
+  it("sends a default for undefined, too, and keeps false, zero and the empty list", () => {
+    const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
+    const lora = { rank: 32, train_unembed: true, train_mlp: true, train_attn: true }
+    expect(body(Api.createModel, { ...create, loraConfig: undefined })).toHaveProperty("lora_config", lora)
+    expect(body(Api.createModel, { ...create, loraConfig: { trainMlp: false, seed: 0 } })).toHaveProperty(
+      "lora_config",
+      { ...lora, train_mlp: false, seed: 0 },
+    )
+    expect(body(Api.createSession, { sdkVersion: "v", tags: [] })).toHaveProperty("tags", [])
+  })
+
+  it("tells that no log probabilities are wanted, and apart from that an empty list of stops from none", () => {
+    const sample = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
+    expect(body(Api.sample, sample)).toEqual({
+      sampling_session_id: "s",
+      seq_id: 0,
+      prompt: { chunks: [] },
+      sampling_params: { temperature: 1, top_k: -1, top_p: 1 },
+      num_samples: 1,
+      prompt_logprobs: false,
+      topk_prompt_logprobs: 0,
+      topk_sample_logprobs: 0,
+      prompt_alt_tokens_k: 0,
+      record_stability_info: false,
+      type: "sample",
+    })
+    expect(body(Api.sample, { ...sample, samplingParams: { stop: [] } })).toHaveProperty("sampling_params.stop", [])
+  })
+
+  it("does not write undefined metadata", () => {
+    expect(body(Api.saveWeights, { ...save, userMetadata: { a: 1, b: undefined } })).toHaveProperty("user_metadata", {
+      a: 1,
+    })
+  })
+})
+
+describe("how requests are read by a server", () => {
+  const decode = Schema.decodeUnknownSync(Training.CreateModelRequest)
+
+  it("fills defaults, takes null for absent and ignores what it does not know", () => {
+    expect(
+      decode({ session_id: "s", model_seq_id: 0, base_model: "m", user_metadata: null, type: "create_model", new: 1 }),
+    ).toEqual({
+      sessionId: "s",
+      modelSeqId: 0,
+      baseModel: "m",
+      loraConfig: {},
+      optimizerConfig: { type: "adamw" },
+    })
+  })
+
+  it("refuses another type", () => {
+    expect(() => decode({ session_id: "s", model_seq_id: 0, base_model: "m", type: "load_weights" })).toThrow()
+  })
+})
+
+describe("how answers are read", () => {
+  it("like the recorded reference: wrong types and literals are refused, null and new fields are not", () => {
+    const decode = Schema.decodeUnknownEither(Session.CreateSessionResponse)
+    const answers = script("behaviours/http_response_validation.json").map(({ body }) => {
+      // The content type is not asked for: a text that holds JSON counts as JSON.
+      try {
+        return decode(typeof body === "string" ? JSON.parse(body) : body)._tag
+      } catch {
+        return "NotJson"
+      }
+    })
+    expect(answers).toEqual(["Left", "Left", "Left", "NotJson", "Right", "Right", "Right", "Left", "Left"])
+  })
+
+  it("keeps words it does not know", () => {
+    const decode = Schema.decodeUnknownSync(Futures.TryAgain)
+    expect(decode({ type: "try_again", queue_state: "paused_for_lunch" }).queueState).toBe("paused_for_lunch")
+    expect(decode({}).queueState).toBe("unknown")
+    expect(decode({ queue_state: null, queue_state_reason: null })).toEqual({
+      queueState: "unknown",
+      requestId: Option.none(),
+      queueStateReason: Option.none(),
+    })
+  })
+
+  it("keeps kinds it does not know, but not known kinds that are broken", () => {
+    const decode = Schema.decodeUnknownEither(Billing.UsageInfo)
+    const news = { type: "teleport", distance: 3 }
+    expect(decode(news)).toEqual(Either.right({ type: "unknown", value: news }))
+    expect(decode({ type: "training", token_count: "many" })._tag).toBe("Left")
+    expect(decode({})._tag).toBe("Left")
+    expect(
+      Schema.decodeUnknownSync(Management.SessionStatus)({
+        type: "failed",
+        category: "internal",
+        reason: { type: "request", request_id: "r", request_type: "OptimStep" },
+        message: "m",
+      }),
+    ).toEqual({
+      type: "failed",
+      category: "internal",
+      reason: { type: "request", requestId: "r", requestType: "OptimStep" },
+      message: "m",
+    })
+  })
+
+  it.each([
+    ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"],
+    ["2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05.123Z"],
+    ["2026-01-02T03:04:05", "2026-01-02T03:04:05.000Z"],
+    ["2026-01-02T03:04:05.123456", "2026-01-02T03:04:05.123Z"],
+    ["2026-01-02 03:04:05.5+02:00", "2026-01-02T01:04:05.500Z"],
+    ["2026-01-02", "2026-01-02T00:00:00.000Z"],
+  ])("reads %s as a time in UTC", (text, iso) => {
+    const { expires } = Schema.decodeUnknownSync(Management.ExternalWeightsUrls)({ urls: {}, expires: text })
+    expect(DateTime.formatIso(expires)).toBe(iso)
+  })
+
+  it("refuses what is no time", () => {
+    const decode = Schema.decodeUnknownEither(Management.ExternalWeightsUrls)
+    expect(decode({ urls: {}, expires: "tomorrow" })._tag).toBe("Left")
+    expect(decode({ urls: {}, expires: 1767323045 })._tag).toBe("Left")
+  })
+
+  it("returns a search cursor to the letter", () => {
+    const cursor = { last_created_at: "2026-01-02T03:04:05.123456+02:00", last_session_id: "s" }
+    const { nextCursor } = Schema.decodeUnknownSync(Management.SearchSessionsResponse)({
+      sessions: [],
+      next_cursor: cursor,
+    })
+    expect(body(Api.searchSessions, { cursor: Option.getOrUndefined(nextCursor) })).toHaveProperty("cursor", cursor)
+  })
+
+  it("takes the metrics of every server: missing, null, empty, without suffix, not a number", () => {
+    const decode = (value: unknown) => Schema.decodeUnknownSync(Training.OptimStepResult)(value).metrics
+    expect([decode({}), decode({ metrics: null }), decode({ metrics: {} })]).toEqual([{}, {}, {}])
+    expect(decode({ metrics: { "skyrl.ai/grad_norm": 0.5, "loss:sum": null } })).toEqual({
+      "skyrl.ai/grad_norm": 0.5,
+      "loss:sum": Number.NaN,
+    })
+  })
+})
+
+describe("types", () => {
+  it("are what a program writes on one side and the wire on the other", () => {
+    type Sides = typeof Training.LoraConfig
+    expectTypeOf<Sides["Type"]>().toEqualTypeOf<{
+      readonly rank?: number | undefined
+      readonly seed?: number | undefined
+      readonly trainUnembed?: boolean | undefined
+      readonly trainMlp?: boolean | undefined
+      readonly trainAttn?: boolean | undefined
+    }>()
+    expectTypeOf<Sides["Encoded"]>().toEqualTypeOf<{
+      readonly rank?: number
+      readonly seed?: number | null
+      readonly train_unembed?: boolean
+      readonly train_mlp?: boolean
+      readonly train_attn?: boolean
+    }>()
+    expectTypeOf<Endpoint.Input<typeof Api.setCheckpointTtl>>().toExtend<{
+      readonly trainingRunId: string
+      readonly checkpointId: string
+      readonly ttlSeconds: number | null
+    }>()
+    expectTypeOf<Endpoint.Output<typeof Api.setCheckpointTtl>>().toEqualTypeOf<void>()
+  })
+})

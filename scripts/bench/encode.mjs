@@ -1,0 +1,193 @@
+/**
+ * What does it cost to turn a batch from a user's hands into the bytes of a forward_backward request? Ours (checks
+ * and conversions included) against the least code that writes the same bytes, and against `JSON.stringify`.
+ *
+ *   pnpm build && node scripts/bench/encode.mjs [datums] [tokens] [blocks]
+ */
+import { setFlagsFromString } from "node:v8"
+import { runInNewContext } from "node:vm"
+import { Either } from "effect"
+// What users run is the build: in the workspace the package's name leads to its sources.
+import * as ForwardBackward from "../../packages/tinker/dist/ForwardBackward.js"
+import * as Loss from "../../packages/tinker/dist/Loss.js"
+
+const [datums = 256, tokens = 2048, blocks = 15] = process.argv.slice(2).map(Number)
+
+const plain = () =>
+  Array.from({ length: datums }, (_, d) => ({
+    modelInput: Array.from({ length: tokens }, (_, i) => (d * 7919 + i * 104_729) % 151_936),
+    inputs: {
+      targetTokens: Array.from({ length: tokens }, (_, i) => (d * 7919 + (i + 1) * 104_729) % 151_936),
+      weights: Array.from({ length: tokens }, (_, i) => (i % 5) / 4),
+    },
+  }))
+
+const typed = () =>
+  plain().map(({ modelInput, inputs }) => ({
+    modelInput: Int32Array.from(modelInput),
+    inputs: { targetTokens: Int32Array.from(inputs.targetTokens), weights: Float32Array.from(inputs.weights) },
+  }))
+
+const ours = (data) =>
+  Loss.prepare(Loss.crossEntropy, data).pipe(
+    Either.flatMap((batch) => ForwardBackward.toProtobuf({ modelId: "model-1", seqId: 7, batch, forwardOnly: false })),
+    Either.getOrThrow,
+  )
+
+/** No checks, fixed fields, every length computed by hand: the floor. */
+const floor = (data) => {
+  const varintSize = (n) => (n < 0x80 ? 1 : n < 0x4000 ? 2 : n < 0x200000 ? 3 : n < 0x10000000 ? 4 : 5)
+  const field = (n) => 1 + varintSize(n) + n
+  const sizes = data.map(({ modelInput: { length } }) => {
+    const shape = varintSize(length)
+    const text = field(4 * length)
+    const targets = field(8 * length) + 2 + field(shape)
+    const weights = field(4 * length) + 2 + field(shape)
+    const targetsEntry = field("target_tokens".length) + field(targets)
+    const weightsEntry = field("weights".length) + field(weights)
+    const chunk = field(text)
+    return {
+      shape,
+      text,
+      targets,
+      weights,
+      targetsEntry,
+      weightsEntry,
+      chunk,
+      all: field(chunk) + field(targetsEntry) + field(weightsEntry),
+    }
+  })
+  const total = sizes.reduce(
+    (sum, { all }) => sum + field(all),
+    field("model-1".length) + 2 + field("cross_entropy".length),
+  )
+  const longest = data.reduce((max, { modelInput }) => Math.max(max, modelInput.length), 0)
+  const ints = new Int32Array(longest)
+  const pairs = new Int32Array(2 * longest)
+  const floats = new Float32Array(longest)
+  const out = Buffer.allocUnsafeSlow(total)
+  let at = 0
+  const varint = (n) => {
+    for (; n > 127; n >>>= 7) out[at++] = (n & 127) | 128
+    out[at++] = n
+  }
+  const open = (tag, size) => {
+    out[at++] = tag
+    varint(size)
+  }
+  const text = (tag, value) => {
+    open(tag, value.length)
+    at += out.latin1Write(value, at)
+  }
+  const raw = (source, bytes) => {
+    out.set(new Uint8Array(source.buffer, source.byteOffset, bytes), at)
+    at += bytes
+  }
+  text(0x0a, "model-1")
+  out[at++] = 0x10
+  out[at++] = 7
+  for (const [index, { modelInput, inputs }] of data.entries()) {
+    const size = sizes[index]
+    const { length } = modelInput
+    open(0x1a, size.all)
+    open(0x0a, size.chunk)
+    open(0x0a, size.text)
+    open(0x0a, 4 * length)
+    ints.set(modelInput)
+    raw(ints, 4 * length)
+    open(0x12, size.targetsEntry)
+    text(0x0a, "target_tokens")
+    open(0x12, size.targets)
+    open(0x0a, 8 * length)
+    const { targetTokens, weights } = inputs
+    for (let i = 0; i < length; i++) {
+      const token = targetTokens[i]
+      pairs[2 * i] = token
+      pairs[2 * i + 1] = token < 0 ? -1 : 0
+    }
+    raw(pairs, 8 * length)
+    out[at++] = 0x18
+    out[at++] = 2
+    open(0x22, size.shape)
+    varint(length)
+    open(0x12, size.weightsEntry)
+    text(0x0a, "weights")
+    open(0x12, size.weights)
+    open(0x0a, 4 * length)
+    if (weights instanceof Float32Array) raw(weights, 4 * length)
+    else {
+      floats.set(weights)
+      raw(floats, 4 * length)
+    }
+    out[at++] = 0x18
+    out[at++] = 1
+    open(0x22, size.shape)
+    varint(length)
+  }
+  text(0x22, "cross_entropy")
+  return out
+}
+
+const json = (data) =>
+  Buffer.from(
+    JSON.stringify({
+      forward_backward_input: {
+        data: data.map(({ modelInput, inputs }) => ({
+          model_input: { chunks: [{ type: "encoded_text", tokens: Array.from(modelInput) }] },
+          loss_fn_inputs: {
+            target_tokens: {
+              data: Array.from(inputs.targetTokens),
+              dtype: "int64",
+              shape: [inputs.targetTokens.length],
+            },
+            weights: { data: Array.from(inputs.weights), dtype: "float32", shape: [inputs.weights.length] },
+          },
+        })),
+        loss_fn: "cross_entropy",
+      },
+      model_id: "model-1",
+      seq_id: 7,
+    }),
+  )
+
+setFlagsFromString("--expose-gc")
+const collect = runInNewContext("gc")
+
+const encoders = { ours, floor, JSON: json }
+
+/** CPU milliseconds of one call, collections of garbage included: the mean over a block of calls. */
+const cpu = (encode, data, calls) => {
+  // Nobody pays for what the one before left behind.
+  collect()
+  const before = process.cpuUsage()
+  for (let call = 0; call < calls; call++) encode(data)
+  const { user, system } = process.cpuUsage(before)
+  return (user + system) / 1000 / calls
+}
+
+const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1]
+
+/** Blocks take turns, so that whatever else the machine does falls on all alike. */
+const measure = (name, data) => {
+  if (!Buffer.from(ours(data)).equals(floor(data))) throw new Error("the two encoders disagree")
+  const times = { ours: [], floor: [], JSON: [] }
+  for (let block = 0; block < blocks; block++) {
+    times.ours.push(cpu(encoders.ours, data, 20))
+    times.floor.push(cpu(encoders.floor, data, 20))
+    times.JSON.push(cpu(encoders.JSON, data, 2))
+  }
+  const ratios = times.ours.map((time, block) => time / times.floor[block])
+  return {
+    input: name,
+    "ours ms": median(times.ours).toFixed(2),
+    "floor ms": median(times.floor).toFixed(2),
+    "JSON ms": median(times.JSON).toFixed(2),
+    "ours : floor : JSON": `${median(ratios).toFixed(2)} : 1 : ${(median(times.JSON) / median(times.floor)).toFixed(1)}`,
+  }
+}
+
+const inputs = { "plain arrays": plain(), "typed arrays": typed() }
+// Every loop sees both kinds of input before it is measured, as in a program that runs for long.
+for (const data of Object.values(inputs)) for (const encode of Object.values(encoders)) cpu(encode, data, 5)
+console.log(`${datums} datums of ${tokens} tokens, CPU time of a request: median of ${blocks} blocks`)
+console.table(Object.entries(inputs).map(([name, data]) => measure(name, data)))

@@ -1,0 +1,46 @@
+// Generates TypeScript from the .proto files. With --check nothing is written: exits 1 if what is committed differs.
+import { execFileSync } from "node:child_process"
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+const root = fileURLToPath(new URL("..", import.meta.url))
+const target = join(root, "packages/tinker/src/internal/proto")
+const bin = (name) => join(root, "node_modules/.bin", name)
+
+const generated = mkdtempSync(join(tmpdir(), "codegen-"))
+try {
+  const template = {
+    version: "v2",
+    plugins: [
+      {
+        local: [bin("protoc-gen-es")],
+        out: generated,
+        // Enums as plain objects: the code base allows only syntax that can be erased.
+        opt: ["target=ts", "import_extension=ts", "erasable_syntax=true"],
+      },
+    ],
+  }
+  execFileSync(bin("buf"), ["generate", "packages/tinker/proto", "--template", JSON.stringify(template)], {
+    cwd: root,
+    stdio: "inherit",
+  })
+
+  const files = readdirSync(generated).toSorted()
+  if (process.argv.includes("--check")) {
+    const committed = readdirSync(target).toSorted()
+    const same =
+      files.join() === committed.join() &&
+      files.every((file) => readFileSync(join(generated, file)).equals(readFileSync(join(target, file))))
+    if (!same) {
+      console.error("generated code differs from what is committed: run `pnpm codegen`")
+      process.exitCode = 1
+    }
+  } else {
+    rmSync(target, { recursive: true, force: true })
+    cpSync(generated, target, { recursive: true })
+  }
+} finally {
+  rmSync(generated, { recursive: true, force: true })
+}

@@ -1,0 +1,69 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
+import { fileURLToPath } from "node:url"
+import { describe, expect, it } from "@effect/vitest"
+import ts from "typescript"
+
+const root = fileURLToPath(new URL("..", import.meta.url))
+
+const pages = [
+  "README.md",
+  "CONTRIBUTING.md",
+  "CHANGELOG.md",
+  ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => join("docs", name)),
+]
+const read = (page: string) => readFileSync(join(root, page), "utf8")
+
+/** Every TypeScript block of a page, as a file of its own next to the page. */
+const examples = pages.flatMap((page) =>
+  [...read(page).matchAll(/^```ts\n([^]*?)^```$/gm)].map((match, i) => ({
+    name: join(root, `${page.replaceAll(/[^\w]/g, "_")}_${i}.ts`),
+    text: match[1] ?? "",
+  })),
+)
+
+describe("documentation", () => {
+  it("has examples that compile", { timeout: 60_000 }, () => {
+    const config = ts.getParsedCommandLineOfConfigFile(
+      join(root, "tsconfig.json"),
+      { noEmit: true, composite: false, incremental: false, noUnusedLocals: false },
+      { ...ts.sys, onUnRecoverableConfigFileDiagnostic: (diagnostic) => expect.fail(String(diagnostic.messageText)) },
+    )
+    if (config === undefined) return expect.fail("tsconfig.json can't be read")
+    const host = ts.createCompilerHost(config.options)
+    const texts = new Map(examples.map(({ name, text }) => [name, text]))
+    const { fileExists, readFile } = host
+    host.fileExists = (name) => texts.has(name) || fileExists(name)
+    host.readFile = (name) => texts.get(name) ?? readFile(name)
+    const { references: _, ...options } = { ...config.options, references: undefined }
+    const program = ts.createProgram({ rootNames: [...texts.keys()], options, host })
+    const problems = examples.flatMap(({ name }) => {
+      const file = program.getSourceFile(name)
+      return ts
+        .getPreEmitDiagnostics(program, file)
+        .map((diagnostic) => `${name}: ${ts.flattenDiagnosticMessageText(diagnostic.messageText, "\n")}`)
+    })
+    expect(examples.length).toBeGreaterThan(3)
+    expect(problems).toEqual([])
+  })
+
+  it("has links that lead somewhere", () => {
+    const dead = pages.flatMap((page) =>
+      [...read(page).matchAll(/\]\((?!https?:)([^)#]+)\)/g)]
+        .map((match) => match[1] ?? "")
+        .filter((link) => !existsSync(resolve(root, dirname(page), link)))
+        .map((link) => `${page}: ${link}`),
+    )
+    expect(dead).toEqual([])
+  })
+
+  it("names the commands as they are", () => {
+    const { packageManager, scripts } = JSON.parse(read("package.json"))
+    for (const command of ["demo", "test"]) {
+      expect(read("README.md")).toContain(`npx -y ${packageManager} ${command}\n`)
+      expect(scripts).toHaveProperty(command)
+    }
+  })
+})

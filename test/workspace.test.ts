@@ -1,0 +1,53 @@
+import { readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { describe, expect, it } from "@effect/vitest"
+import { Version } from "effect-tinker"
+
+const root = fileURLToPath(new URL("..", import.meta.url))
+const packages = readdirSync(join(root, "packages"))
+const sources = (name: string) =>
+  readdirSync(join(root, "packages", name, "src"), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts"))
+    .map((file) => ({ file, text: readFileSync(join(root, "packages", name, "src", file), "utf8") }))
+
+describe("the workspace", () => {
+  it("has one version", () => {
+    for (const name of packages) {
+      const { version } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8"))
+      expect(version, name).toBe(Version.version)
+    }
+  })
+
+  it("keeps Node out of the SDK, and the environment in one module", () => {
+    const core = sources("tinker")
+    const importsNode = core.filter(({ text }) => /from "(node:|undici|@effect\/platform-node)/.test(text))
+    expect(importsNode.map(({ file }) => file)).toEqual([])
+    const readsEnvironment = packages.flatMap((name) =>
+      sources(name)
+        .filter(({ text }) => /process\.env|from "effect\/Config"|Config\.(string|redacted)\(/.test(text))
+        .map(({ file }) => `${name}/${file}`),
+    )
+    expect(readsEnvironment).toEqual(["tinker/TinkerConfig.ts"])
+  })
+
+  it("imports modules, not barrels, in library code", () => {
+    const barrels = packages.flatMap((name) =>
+      sources(name)
+        .filter(({ text }) => /from "(effect|@effect\/platform|effect-tinker)"/.test(text))
+        .map(({ file }) => `${name}/${file}`),
+    )
+    expect(barrels).toEqual([])
+  })
+
+  it("exports every public module from its index", () => {
+    for (const name of packages) {
+      const [index, modules] = [sources(name).find(({ file }) => file === "index.ts")?.text ?? "", sources(name)]
+      const missing = modules
+        .map(({ file }) => file)
+        .filter((file) => !file.includes("/") && file !== "index.ts")
+        .filter((file) => !index.includes(`"./${file}"`))
+      expect(missing, name).toEqual([])
+    }
+  })
+})

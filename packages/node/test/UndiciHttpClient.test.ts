@@ -191,7 +191,7 @@ describe("UndiciHttpClient", () => {
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => void request.on("end", () => response.end()).resume())
         const client = yield* UndiciHttpClient.make()
-        const body = HttpBody.stream(Stream.concat(Stream.make(Buffer.from("x")), Stream.fail(new Error("disk"))))
+        const body = HttpBody.stream(Stream.concat(Stream.make(Buffer.from("x")), Stream.fail("disk")))
         const error = yield* Effect.flip(client.post(url, { body }))
         expect(String(error.cause)).toContain("disk")
       }),

@@ -28,7 +28,7 @@ import * as Endpoint from "./Endpoint.ts"
 import { Host } from "./Host.ts"
 import { preview } from "./internal/Answer.ts"
 import * as Http from "./internal/Http.ts"
-import { redact } from "./internal/Redact.ts"
+import { redact, reveal } from "./internal/Redact.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as ServerConfig from "./ServerConfig.ts"
 import { TinkerConfig } from "./TinkerConfig.ts"
@@ -52,7 +52,8 @@ export interface CallOptions {
   /** For one attempt; `null` means none. */
   readonly timeout?: Duration.DurationInput | null | undefined
   readonly retryPolicy?: RetryPolicy.RetryPolicy | undefined
-  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** A secret among them is given as `Redacted`. */
+  readonly headers?: Readonly<Record<string, string | Redacted.Redacted<string>>> | undefined
   /** Kept across all attempts of this call; give one to keep it across calls, too. */
   readonly idempotencyKey?: string | undefined
 }
@@ -159,11 +160,11 @@ export const make: Effect.Effect<
       onSome: (level) => Effect.locally(effect, FiberRef.currentMinimumLogLevel, level),
     })
 
-  const announceDeprecation = (operation: string, headers: Http.Reply["headers"]) => {
+  const announceDeprecation = ({ operation, redact }: Http.Attempt, headers: Http.Reply["headers"]) => {
     const note = headers["x-deprecation-note"]
     if (note === undefined) return Effect.void
     const level = headers["x-deprecation-level"] === "error" ? LogLevel.Error : LogLevel.Warning
-    return logged(Effect.logWithLevel(level, `${operation}: ${redact(note, secrets)}`))
+    return logged(Effect.logWithLevel(level, `${operation}: ${redact(note)}`))
   }
 
   const policyOf = (endpoint: Endpoint.Endpoint<never, unknown>, options: CallOptions) =>
@@ -200,6 +201,8 @@ export const make: Effect.Effect<
           ? Duration.infinity
           : Duration.decode(options.timeout ?? endpoint.timeout ?? config.attemptTimeout)
       const idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
+      const given = Object.values(options.headers ?? {}).filter((value) => typeof value !== "string")
+      const headers = { ...endpoint.headers, ...reveal(options.headers ?? {}) }
       let retryCount = 0
       let renewed = false
 
@@ -212,13 +215,13 @@ export const make: Effect.Effect<
               method,
               url: `${config.baseUrl}/api/v1/${path}${query === "" ? "" : `?${query}`}`,
               body,
-              headers: { ...endpoint.headers, ...options.headers },
+              headers,
               token,
               idempotencyKey,
               retryCount: retryCount++,
               timeout,
               startedAt,
-              redact: (text) => redact(text, [token, ...secrets]),
+              redact: (text) => redact(text, [token, ...secrets, ...given]),
             })
           // One forced exchange and one resend for a JWT that is refused, in the whole life of the request.
           return Effect.catchAll(send(token), (refused) => {
@@ -247,10 +250,7 @@ export const make: Effect.Effect<
     (endpoint, input, options = {}) =>
       perform(endpoint, input, options, auth, (attempt) =>
         Effect.flatMap(http.send(attempt), (reply) =>
-          Effect.zipRight(
-            announceDeprecation(endpoint.operation, reply.headers),
-            decode(endpoint, reply, attempt.redact),
-          ),
+          Effect.zipRight(announceDeprecation(attempt, reply.headers), decode(endpoint, reply, attempt.redact)),
         ),
       )
 

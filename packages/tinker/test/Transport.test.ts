@@ -79,7 +79,7 @@ describe("what is sent", () => {
       const { call } = yield* Transport.Transport
       yield* call(Api.createSession, session, {
         idempotencyKey: "mine",
-        headers: { "x-extra": "1" },
+        headers: { "X-Extra": "1", "x-access": Redacted.make("hunter4") },
         timeout: "7 seconds",
       })
       yield* call(Api.createSession, session, { timeout: null })
@@ -87,6 +87,7 @@ describe("what is sent", () => {
       expect(first?.headers).toMatchObject({
         "x-idempotency-key": "mine",
         "x-extra": "1",
+        "x-access": "hunter4",
         "x-stainless-read-timeout": "7",
       })
       expect(second?.headers["x-stainless-read-timeout"]).toBeUndefined()
@@ -201,7 +202,7 @@ describe("redirects", () => {
 describe("secrets", () => {
   it.effect("are in no error, log or span of a run that fails in every way", () =>
     Effect.gen(function* () {
-      const secrets = ["tml-secret-key", "cf-hunter2", "proxy-hunter3"]
+      const secrets = ["tml-secret-key", "cf-hunter2", "proxy-hunter3", "call-hunter4"]
       const printed: Array<string> = []
       // The fiber context is not printed by anyone, and holds the script of this test.
       const print = (value: unknown) => inspect(value, { depth: null })
@@ -232,10 +233,11 @@ describe("secrets", () => {
         },
         context: (f) => f(),
       })
-      const echo = `you sent ${secrets.join(" and ")}`
+      const echoed = (count: number) => `you sent ${secrets.slice(0, count).join(" and ")}`
+      const echo = echoed(4)
       const exits = yield* Effect.gen(function* () {
         const { call } = yield* Transport.Transport
-        const create = call(Api.createSession, session)
+        const create = call(Api.createSession, session, { headers: { "x-a": Redacted.make("call-hunter4") } })
         const info = call(Api.getInfo, { modelId: "m" })
         const audit = call(Api.getAuditLog, { eventType: "all" })
         return yield* Effect.forEach([create, create, create, info, audit], (one: Effect.Effect<unknown, unknown>) =>
@@ -251,8 +253,8 @@ describe("secrets", () => {
                 { status: 200, body: echo },
                 { status: 200, body: { session_id: 5, note: secrets } },
               ],
-              get_info: [{ drop: "after" }, { status: 403, body: { detail: [{ loc: ["x"], msg: echo }] } }],
-              audit: [{ status: 200, body: { entries: [] }, headers: { "x-deprecation-note": echo } }],
+              get_info: [{ drop: "after" }, { status: 403, body: { detail: [{ loc: ["x"], msg: echoed(3) }] } }],
+              audit: [{ status: 200, body: { entries: [] }, headers: { "x-deprecation-note": echoed(3) } }],
             },
             {
               headers: { "x-proxy": Redacted.make("proxy-hunter3") },

@@ -20,6 +20,7 @@ import type * as TinkerConfig from "../TinkerConfig.ts"
 import { type RequestError, Unavailable, UnexpectedResponse } from "../TinkerError.ts"
 import { version } from "../Version.ts"
 import * as Answer from "./Answer.ts"
+import { reveal } from "./Redact.ts"
 
 /** What one attempt sends. */
 export interface Attempt {
@@ -70,7 +71,7 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
     "x-stainless-runtime": platform.runtime,
     "x-stainless-runtime-version": platform.runtimeVersion,
     "x-stainless-async": "effect",
-    ...Object.fromEntries(Object.entries(config.headers).map(([name, value]) => [name, Redacted.value(value)])),
+    ...reveal(config.headers),
   }
 
   const headersOf = (attempt: Attempt): Record<string, string> => {

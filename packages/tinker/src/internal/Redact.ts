@@ -1,4 +1,4 @@
-/** Takes credentials out of text that a server, a library or a command produced, before it reaches an error or a log. */
+/** Credentials on their way out, and out of the way of text that reaches an error or a log. */
 import * as Redacted from "effect/Redacted"
 
 const shapes = /\b(?:tml-[\w-]+|eyJ[\w-]+(?:\.[\w-]+){0,2})/g
@@ -15,3 +15,14 @@ export const redact = (text: string, secrets: Iterable<Redacted.Redacted<string>
   }
   return result
 }
+
+/** Header values as they go to the socket. */
+export const reveal = (
+  headers: Readonly<Record<string, string | Redacted.Redacted<string>>>,
+): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [
+      name.toLowerCase(),
+      Redacted.isRedacted(value) ? Redacted.value(value) : value,
+    ]),
+  )

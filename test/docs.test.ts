@@ -61,8 +61,9 @@ describe("documentation", () => {
 
   it("names the commands as they are", () => {
     const { packageManager, scripts } = JSON.parse(read("package.json"))
+    const commands = /^```sh\n([^]*?)^```$/m.exec(read("README.md"))?.[1]?.trim().split("\n")
+    expect(commands).toEqual(["demo", "test"].map((command) => `npx -y ${packageManager} ${command}`))
     for (const command of ["demo", "test"]) {
-      expect(read("README.md")).toContain(`npx -y ${packageManager} ${command}\n`)
       expect(scripts).toHaveProperty(command)
     }
   })

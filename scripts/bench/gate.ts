@@ -3,6 +3,7 @@
  * Run: tsx scripts/bench/gate.ts
  */
 import { Effect, Redacted } from "effect"
+import * as BaseUrl from "effect-tinker/BaseUrl"
 import * as RateLimiter from "effect-tinker/RateLimiter"
 
 const cpu = (since?: NodeJS.CpuUsage) => {
@@ -13,7 +14,10 @@ const cpu = (since?: NodeJS.CpuUsage) => {
 const crowd = (n: number, through: boolean) =>
   Effect.gen(function* () {
     const registry = yield* RateLimiter.make()
-    const limiter = yield* registry.limiter({ baseUrl: "http://localhost", credential: Redacted.make("bench") })
+    const limiter = yield* registry.limiter({
+      baseUrl: BaseUrl.BaseUrl.make("http://localhost"),
+      credential: Redacted.make("bench"),
+    })
     // One inside at a time, so that everybody waits.
     yield* limiter.configure({ sampleBytes: 0 })
     const work = Effect.yieldNow()

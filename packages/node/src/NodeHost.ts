@@ -31,19 +31,31 @@ const commandTimeout = 60_000
 
 const runCommand: Host.Service["runCommand"] = (command) =>
   Effect.async((resume, signal) => {
-    const options = { signal, timeout: commandTimeout, maxBuffer: 1024 * 1024, windowsHide: true }
-    exec(Redacted.value(command), options, (error, stdout) => {
+    const options = {
+      signal,
+      timeout: commandTimeout,
+      killSignal: "SIGKILL",
+      maxBuffer: 1024 * 1024,
+      windowsHide: true,
+    } as const
+    const child = exec(Redacted.value(command), options, (error, stdout) => {
       const output = stdout.trim()
       if (error !== null) {
         // Neither the command nor what it printed is shown: both may hold the secret.
         const how =
-          error.killed === true ? `was stopped after ${commandTimeout / 1000} s` : `ended with code ${error.code}`
+          error.killed === true
+            ? `was stopped after ${commandTimeout / 1000} s`
+            : error.signal
+              ? `was ended by ${error.signal}`
+              : `ended with code ${error.code}`
         return resume(Effect.fail(`the credential command ${how}`))
       }
       return resume(
         output === "" ? Effect.fail("the credential command printed nothing") : Effect.succeed(Redacted.make(output)),
       )
     })
+    // Nobody will answer a command that asks.
+    child.stdin?.end()
   })
 
 const isMissing = (error: unknown): boolean =>

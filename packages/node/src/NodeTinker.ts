@@ -10,6 +10,7 @@ import type { ServerConfig } from "effect-tinker/ServerConfig"
 import * as TinkerConfig from "effect-tinker/TinkerConfig"
 import type { InvalidConfig, Unauthorized } from "effect-tinker/TinkerError"
 import * as Transport from "effect-tinker/Transport"
+import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as NodeHost from "./NodeHost.ts"
 import * as UndiciHttpClient from "./UndiciHttpClient.ts"
@@ -31,7 +32,14 @@ const fromConfig = (
   http: UndiciHttpClient.Options | undefined,
 ): Layer.Layer<NodeTinker, InvalidConfig | Unauthorized> =>
   Transport.layer.pipe(
-    Layer.provideMerge(Layer.mergeAll(config, UndiciHttpClient.layer(http))),
+    Layer.provideMerge(
+      Layer.unwrapEffect(
+        Effect.map(TinkerConfig.TinkerConfig, ({ maxResponseBytes }) =>
+          UndiciHttpClient.layer({ maxInflatedBytes: maxResponseBytes, ...http }),
+        ),
+      ),
+    ),
+    Layer.provideMerge(config),
     Layer.provide(NodeHost.layer),
     // One registry for all that is built together: limits are shared by equal server and credential, not by layer.
     Layer.provideMerge(RateLimiter.layer),

@@ -20,6 +20,9 @@ describe("NodeHost", () => {
         "the credential command ended with code 3",
       )
       expect(yield* Effect.flip(run("true"))).toBe("the credential command printed nothing")
+      expect(yield* Effect.flip(run("kill -TERM $$"))).toBe("the credential command was ended by SIGTERM")
+      // Nobody is there to answer.
+      expect(yield* Effect.flip(run("read answer && echo tml-$answer"))).toMatch(/^the credential command ended with/)
     }),
   )
 

@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib"
 import { FetchHttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { NodeTinker } from "@effect-tinker/node"
-import { Effect, Layer, Option, Redacted, Schedule } from "effect"
+import { Deferred, Effect, Layer, Option, Redacted, Schedule, Stream } from "effect"
 import { Api, RetryPolicy, TinkerConfig, TrainingResult, Transport } from "effect-tinker"
 
 interface Answer {
@@ -164,27 +164,90 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
     }),
   )
 
-  it.scopedLive("a raw answer can be left unread", () =>
+  it.scopedLive("a raw answer gives its connection back, unread, half read or read, and never dies", () =>
     Effect.gen(function* () {
       const { server, url } = yield* serve([])
-      const closed = Effect.async<void>((resume) => {
-        server.removeAllListeners("request")
-        server.on("request", (request, response) => {
-          response.writeHead(200)
-          const write = () => void (response.write(Buffer.alloc(65_536)) && setImmediate(write))
-          response.on("drain", write)
-          response.on("close", () => resume(Effect.void))
-          request.on("end", write).resume()
-        })
+      let endless = 3
+      const allClosed = yield* Deferred.make<void>()
+      server.removeAllListeners("request")
+      server.on("request", (request, response) => {
+        response.writeHead(200)
+        if (request.url?.endsWith("healthz") !== true) return response.end("{}")
+        response.on("close", () => --endless === 0 && Deferred.unsafeDone(allClosed, Effect.void))
+        const write = () => void (response.write(Buffer.alloc(65_536)) && setImmediate(write))
+        response.on("drain", write)
+        return request.on("end", write).resume()
       })
-      const waiting = yield* Effect.fork(closed)
-      yield* Effect.yieldNow()
-      yield* Effect.flatMap(Transport.Transport, ({ raw }) => raw(Api.health, {})).pipe(
-        Effect.tap((answer) => Effect.sync(() => expect(answer.status).toBe(200))),
-        Effect.scoped,
-        Effect.provide(client(url)),
+      // The layer outlives the answers: only letting go of them can close their connections.
+      yield* Effect.gen(function* () {
+        const { raw } = yield* Transport.Transport
+        const read = (amount: number) =>
+          Effect.scoped(
+            Effect.gen(function* () {
+              const answer = yield* raw(Api.health, {})
+              expect(answer.status).toBe(200)
+              if (amount > 0) yield* Stream.runDrain(Stream.take(answer.stream, amount))
+            }),
+          )
+        yield* Effect.forEach([0, 1, 3], read)
+        yield* Deferred.await(allClosed)
+        const whole = raw(Api.getServerCapabilities, {})
+        const bytes = yield* Effect.scoped(Effect.flatMap(whole, ({ stream }) => Stream.runCollect(stream)))
+        expect(Buffer.concat([...bytes]).toString()).toBe("{}")
+      }).pipe(Effect.provide(client(url)))
+    }),
+  )
+})
+
+describe("fetch", () => {
+  it.scopedLive("keeps what the program gave it, but for the redirects", () =>
+    Effect.gen(function* () {
+      const seen: Array<RequestInit | undefined> = []
+      const spy: typeof globalThis.fetch = (_url, init) => {
+        seen.push(init)
+        return Promise.resolve(new Response(`{"status":"ok"}`))
+      }
+      yield* Effect.flatMap(Transport.Transport, ({ call }) => call(Api.health, {})).pipe(
+        Effect.provide(clients.fetch("http://server")),
+        Effect.provideService(FetchHttpClient.Fetch, spy),
+        Effect.provideService(FetchHttpClient.RequestInit, { cache: "no-store", redirect: "follow" }),
       )
-      yield* waiting
+      expect(seen[0]).toMatchObject({ cache: "no-store", redirect: "manual" })
+    }),
+  )
+})
+
+describe("NodeTinker", () => {
+  it.scopedLive("what can't be sent is the caller's to mend, not the network's", () =>
+    Effect.gen(function* () {
+      const { seen, url } = yield* serve([])
+      const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+        Effect.flip(call(Api.health, {}, { headers: { "content-length": "nonsense" } })),
+      ).pipe(Effect.provide(NodeTinker.layer(values(url))))
+      expect(error).toMatchObject({ _tag: "InvalidInput" })
+      expect(seen.length).toBe(0)
+    }),
+  )
+
+  it.scopedLive("stops reading an answer at maxResponseBytes", () =>
+    Effect.gen(function* () {
+      const { server, url } = yield* serve([])
+      let written = 0
+      server.removeAllListeners("request")
+      server.on("request", (request, response) => {
+        const write = () => {
+          if (response.destroyed) return
+          written += 65_536
+          if (response.write(Buffer.alloc(65_536))) setImmediate(write)
+        }
+        response.on("drain", write)
+        request.on("end", write).resume()
+      })
+      const error = yield* Effect.flatMap(Transport.Transport, ({ call }) => Effect.flip(call(Api.health, {}))).pipe(
+        Effect.provide(NodeTinker.layer({ ...values(url), maxResponseBytes: 100_000 })),
+      )
+      expect(error).toMatchObject({ _tag: "UnexpectedResponse", reason: "TooLarge" })
+      expect(written).toBeLessThan(50_000_000)
     }),
   )
 })

@@ -8,13 +8,32 @@ import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import { InvalidConfig } from "./TinkerError.ts"
 
+const normalise = (text: string): Either.Either<string, string> => {
+  // A URL with credentials must not be echoed, so no message here quotes the text.
+  if (!URL.canParse(text)) return Either.left("is not a URL; expected something like https://host/prefix")
+  const url = new URL(text)
+  if (url.protocol !== "http:" && url.protocol !== "https:") {
+    return Either.left(`has the scheme ${url.protocol} where http: or https: was expected`)
+  }
+  if (url.username !== "" || url.password !== "") {
+    return Either.left("carries a user name or password; give the credential as an API key")
+  }
+  if (text.includes("?") || text.includes("#")) {
+    return Either.left("has a query or a fragment; only a path prefix may follow the host")
+  }
+  return Either.right(`${url.protocol}//${url.host}${url.pathname.replace(/\/+$/, "")}`)
+}
+
 /**
  * A normalised base URL: lower-case scheme and host, no default port, no trailing slash, path prefix kept.
  *
  * @since 0.1.0
  * @category models
  */
-export const BaseUrl = Schema.NonEmptyString.pipe(Schema.brand("effect-tinker/BaseUrl"))
+export const BaseUrl = Schema.NonEmptyString.pipe(
+  Schema.filter((text) => Either.merge(normalise(text)) === text || "Expected a normalised base URL"),
+  Schema.brand("effect-tinker/BaseUrl"),
+)
 
 /**
  * @since 0.1.0
@@ -36,27 +55,8 @@ export const hosted: BaseUrl = BaseUrl.make("https://tinker.thinkingmachines.dev
  * @since 0.1.0
  * @category constructors
  */
-export const parse = (text: string, setting = "baseUrl"): Either.Either<BaseUrl, InvalidConfig> => {
-  const invalid = (problem: string) => Either.left(new InvalidConfig({ setting, problem }))
-  // A URL with credentials must not be echoed, so no message here quotes the text.
-  if (!URL.canParse(text)) return invalid("is not a URL; expected something like https://host/prefix")
-  const url = new URL(text)
-  if (url.protocol !== "http:" && url.protocol !== "https:") {
-    return invalid(`has the scheme ${url.protocol} where http: or https: was expected`)
-  }
-  if (url.username !== "" || url.password !== "") {
-    return invalid("carries a user name or password; give the credential as an API key")
-  }
-  if (url.search !== "" || url.hash !== "" || text.includes("?") || text.includes("#")) {
-    return invalid("has a query or a fragment; only a path prefix may follow the host")
-  }
-  return Either.right(BaseUrl.make(`${url.protocol}//${url.host}${url.pathname.replace(/\/+$/, "")}`))
-}
-
-/**
- * The origin, which is what a credential belongs to.
- *
- * @since 0.1.0
- * @category accessors
- */
-export const origin = (baseUrl: BaseUrl): string => new URL(baseUrl).origin
+export const parse = (text: string, setting = "baseUrl"): Either.Either<BaseUrl, InvalidConfig> =>
+  Either.mapBoth(normalise(text), {
+    onLeft: (problem) => new InvalidConfig({ setting, problem }),
+    onRight: (url) => BaseUrl.make(url),
+  })

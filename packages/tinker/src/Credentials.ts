@@ -14,7 +14,7 @@ import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import { Host } from "./Host.ts"
-import { redact } from "./internal/Redact.ts"
+import { redactor } from "./internal/Redact.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import { problemWithCredential, TinkerConfig } from "./TinkerConfig.ts"
 import { ClientClosed, InvalidConfig, type TinkerError, Unauthorized } from "./TinkerError.ts"
@@ -73,22 +73,28 @@ interface Issued {
   readonly token: Redacted.Redacted<string>
   /** From here on a request starts a renewal in the background and goes on with this token. */
   readonly renewAt: number
-  /** From here on a request waits for the renewal. */
+  /** From here on a request waits for the renewal, for a while. */
   readonly staleAt: number
+  /** From here on this token is a last resort. */
+  readonly endsAt: number
 }
+
+/** Milliseconds that never go back, as the wall clock may. */
+const uptime = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos / 1_000_000n))
 
 /**
  * A renewal is wanted 300 s and awaited 60 s before the end, but never before half or three quarters of the life are
  * over: the reference renews a token of less than 300 s without pause. A token that is over when it arrives (clocks
  * differ) or that tells no end is used for a while, too: the server's 401 has the last word.
  */
-const issue = (token: Redacted.Redacted<string>, now: number): Issued => {
-  const life = Option.match(expiry(token), { onNone: () => Infinity, onSome: (end) => end - now })
+const issue = (token: Redacted.Redacted<string>, wall: number, now: number): Issued => {
+  const life = Option.match(expiry(token), { onNone: () => Infinity, onSome: (end) => end - wall })
   const floor = 5_000
   return {
     token,
     renewAt: now + Math.max(floor, life - Math.min(300_000, life / 2)),
     staleAt: now + Math.max(floor, life - Math.min(60_000, life / 4)),
+    endsAt: now + Math.max(floor, life),
   }
 }
 
@@ -110,10 +116,15 @@ const CredentialsFile = Schema.parseJson(
   }),
 )
 
+/** What a command or a file's reader says holds no secret that is known, but may hold one by its shape. */
+const redact = redactor([])
+
 /** How long a failed exchange is not repeated while an older token can still be tried. */
 const pauseAfterFailure = 10_000
 /** The least time between two exchanges that 401s force. */
 const pauseBetweenForced = 5_000
+/** How long a request waits for a renewal while the older token is still good. */
+const patience = 5_000
 
 /**
  * Finds the configured credential: the key, else the command's output, else the stored key. What can be checked
@@ -201,18 +212,18 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
     }
 
     let issued: Issued | undefined
-    let notBefore = 0
+    let notBefore = -Infinity
     let forcedAt = -Infinity
 
     const exchange = SingleFlight.make(
       Effect.gen(function* () {
         const flags = yield* server.flags
         const token = yield* server.exchange(yield* exchangeable(flags.credentialDefaultSource))
-        issued = issue(token, yield* Clock.currentTimeMillis)
+        issued = issue(token, yield* Clock.currentTimeMillis, yield* uptime)
         return token
       }).pipe(
         Effect.tapError(() =>
-          Effect.map(Clock.currentTimeMillis, (now) => {
+          Effect.map(uptime, (now) => {
             notBefore = now + pauseAfterFailure
           }),
         ),
@@ -221,13 +232,21 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       () => new ClientClosed({ operation: "auth/token" }),
     )
 
-    const jwt = Effect.flatMap(Clock.currentTimeMillis, (now) => {
-      if (issued === undefined) return exchange
-      const { renewAt, staleAt, token } = issued
-      if (now < renewAt || now < notBefore) return Effect.succeed(token)
+    const jwt = Effect.flatMap(uptime, (now) => {
+      if (issued === undefined) return exchange.run
+      const { endsAt, renewAt, staleAt, token } = issued
+      if (now < renewAt || (now < notBefore && !exchange.isRunning())) return Effect.succeed(token)
       // An exchange that fails while an older token is at hand is no reason to fail the request.
-      if (now >= staleAt) return Effect.orElseSucceed(exchange, () => token)
-      return Effect.as(Effect.forkIn(Effect.ignore(exchange), scope), token)
+      const renewed = Effect.orElseSucceed(exchange.run, () => token)
+      if (now >= endsAt) return renewed
+      // Nor is a slow one a reason to wait until that token is over.
+      if (now >= staleAt) {
+        return Effect.map(
+          Effect.timeoutOption(renewed, Math.min(patience, endsAt - now)),
+          Option.getOrElse(() => token),
+        )
+      }
+      return exchange.isRunning() ? Effect.succeed(token) : Effect.as(Effect.forkIn(renewed, scope), token)
     })
 
     const token: Effect.Effect<Redacted.Redacted<string>, TinkerError> = Effect.flatMap(server.flags, (flags) => {
@@ -244,12 +263,20 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
     })
 
     const renew = (refused: Redacted.Redacted<string>): ReturnType<Service["renew"]> =>
-      Effect.flatMap(Clock.currentTimeMillis, (now) => {
+      Effect.flatMap(uptime, (now) => {
         if (issued === undefined) return Effect.succeedNone
         if (Redacted.value(issued.token) !== Redacted.value(refused)) return Effect.succeedSome(issued.token)
+        // All who were refused together share one exchange; the pause counts from its end.
+        if (exchange.isRunning()) return Effect.asSome(exchange.run)
         if (now - forcedAt < pauseBetweenForced) return Effect.succeedNone
-        forcedAt = now
-        return Effect.asSome(exchange)
+        return Effect.asSome(
+          Effect.ensuring(
+            exchange.run,
+            Effect.map(uptime, (end) => {
+              forcedAt = end
+            }),
+          ),
+        )
       })
 
     return { credential, token, renew }

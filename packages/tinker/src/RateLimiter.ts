@@ -14,6 +14,7 @@ import * as Option from "effect/Option"
 import * as RcMap from "effect/RcMap"
 import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
+import type { BaseUrl } from "./BaseUrl.ts"
 import * as Gate from "./internal/Gate.ts"
 import type * as TinkerConfig from "./TinkerConfig.ts"
 import { ClientClosed } from "./TinkerError.ts"
@@ -25,7 +26,7 @@ import { ClientClosed } from "./TinkerError.ts"
  * @category models
  */
 export interface Key {
-  readonly baseUrl: string
+  readonly baseUrl: BaseUrl
   readonly credential: Redacted.Redacted<string>
 }
 

@@ -27,7 +27,7 @@ export interface RetryPolicy extends Schedule.Schedule<unknown, TinkerError> {}
 export interface Options {
   /** Retries after the first attempt. */
   readonly maxRetries?: number | undefined
-  /** No retry starts later than this after the first attempt failed. */
+  /** No retry starts later than this after the first attempt began. */
   readonly maxElapsed?: Duration.DurationInput | undefined
   /** The first delay; it doubles. */
   readonly base?: Duration.DurationInput | undefined
@@ -45,7 +45,7 @@ export interface Options {
  */
 export interface Progress {
   readonly retries: number
-  /** Since the first failure, without the time spent waiting for billing. */
+  /** Since the first attempt began, without the time spent waiting for billing. */
   readonly elapsed: number
   readonly billingElapsed: number
   /** In [0, 1). */
@@ -118,7 +118,8 @@ export const make = (options: Options = {}): RetryPolicy => {
   const decision = decide(options)
   return Schedule.makeWithState(initial, (now, error: TinkerError, state: State) =>
     Effect.map(Random.next, (random) => {
-      const startedAt = state.startedAt ?? now
+      // The first error tells how long its attempt took.
+      const startedAt = state.startedAt ?? now - ("elapsed" in error ? Duration.toMillis(error.elapsed) : 0)
       // Time from one 402 to whatever follows it was spent waiting for billing.
       const billingTotal = state.billingTotal + (state.billingSince === undefined ? 0 : now - state.billingSince)
       const paused = isBillingStop(error)

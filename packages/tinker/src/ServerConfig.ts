@@ -52,7 +52,7 @@ export const make = (
       () => new ClientClosed({ operation: "client/config" }),
     )
     return {
-      flags: Effect.flatMap(Ref.get(known), Option.match({ onNone: () => fetchOnce, onSome: Effect.succeed })),
+      flags: Effect.flatMap(Ref.get(known), Option.match({ onNone: () => fetchOnce.run, onSome: Effect.succeed })),
       known: Ref.get(known),
     }
   })

@@ -27,8 +27,8 @@ export interface Service {
   readonly apiKey: Option.Option<Redacted.Redacted<string>>
   readonly credentialCommand: Option.Option<Redacted.Redacted<string>>
   readonly credentialsFile: Option.Option<string>
-  /** Sent with every request to the server; never to another origin. */
-  readonly headers: Readonly<Record<string, Redacted.Redacted<string>>>
+  /** Sent with every request to the server; never to another origin. What was given as `Redacted` is secret. */
+  readonly headers: Readonly<Record<string, string | Redacted.Redacted<string>>>
   readonly projectId: Option.Option<string>
   readonly tags: ReadonlyArray<string>
   /** The vendor's telemetry. */
@@ -38,10 +38,8 @@ export interface Service {
   readonly featureGates: ReadonlyArray<string>
   /** For one attempt at an endpoint without a shorter time-out of its own. */
   readonly attemptTimeout: Duration.Duration
-  /** None: the transport's own, `RetryPolicy.make()`. */
+  /** None: `RetryPolicy.make()`, with the server's own budget for a billing stop. */
   readonly retryPolicy: Option.Option<RetryPolicy>
-  /** How long a request waits while billing blocks the account; none leaves it to the server's flag. */
-  readonly billingPause: Option.Option<Duration.Duration>
   /** An answer with more bytes than this, after decompression, is refused. */
   readonly maxResponseBytes: number
 }
@@ -71,8 +69,6 @@ export interface Values {
   /** `null`: no time-out. */
   readonly attemptTimeout?: Duration.DurationInput | null | undefined
   readonly retryPolicy?: RetryPolicy | undefined
-  /** `null`: wait for ever. */
-  readonly billingPause?: Duration.DurationInput | null | undefined
   readonly maxResponseBytes?: number | undefined
 }
 
@@ -83,11 +79,19 @@ export interface Values {
 export class TinkerConfig extends Context.Tag("effect-tinker/TinkerConfig")<TinkerConfig, Service>() {}
 
 /** The names a setting is reported under: an option of `layer` or a variable of the environment. */
-const optionNames = { baseUrl: "baseUrl", apiKey: "apiKey", credentialCommand: "credentialCommand" }
+const optionNames = {
+  baseUrl: "baseUrl",
+  apiKey: "apiKey",
+  credentialCommand: "credentialCommand",
+  cloudflareId: "cloudflareAccess.clientId",
+  cloudflareSecret: "cloudflareAccess.clientSecret",
+}
 const variableNames: typeof optionNames = {
   baseUrl: "TINKER_BASE_URL",
   apiKey: "TINKER_API_KEY",
   credentialCommand: "TINKER_CREDENTIAL_CMD",
+  cloudflareId: "CLOUDFLARE_ACCESS_CLIENT_ID",
+  cloudflareSecret: "CLOUDFLARE_ACCESS_CLIENT_SECRET",
 }
 
 /**
@@ -107,25 +111,30 @@ export const problemWithCredential = (credential: Redacted.Redacted<string>): Op
 
 const isToken = (name: string) => /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)
 
-const redactHeaders = (
-  headers: Readonly<Record<string, string | Redacted.Redacted<string>>>,
-): Either.Either<Record<string, Redacted.Redacted<string>>, InvalidConfig> => {
-  const result: Record<string, Redacted.Redacted<string>> = {}
-  for (const [name, value] of Object.entries(headers)) {
-    const key = name.toLowerCase()
-    const setting = `headers.${key}`
-    if (!isToken(name)) return Either.left(new InvalidConfig({ setting, problem: "is not a header name" }))
-    if (key === "x-api-key") {
-      return Either.left(new InvalidConfig({ setting, problem: "is set from the credential; give it as apiKey" }))
-    }
-    const secret = Redacted.isRedacted(value) ? value : Redacted.make(value)
-    if (/[^\t\x20-\x7e\x80-\xff]/.test(Redacted.value(secret))) {
-      return Either.left(new InvalidConfig({ setting, problem: "holds a character that a header can't carry" }))
-    }
-    result[key] = secret
-  }
-  return Either.right(result)
+/**
+ * What is wrong with a header, if anything: a name that is none, a character that it can't carry, or one that only
+ * the SDK sets.
+ *
+ * @since 0.1.0
+ * @category predicates
+ */
+export const problemWithHeader = (name: string, value: string | Redacted.Redacted<string>): Option.Option<string> => {
+  if (!isToken(name)) return Option.some("is not a header name")
+  if (name.toLowerCase() === "x-api-key") return Option.some("is set from the credential; give it as apiKey")
+  return /[^\t\x20-\x7e\x80-\xff]/.test(Redacted.isRedacted(value) ? Redacted.value(value) : value)
+    ? Option.some("holds a character that a header can't carry")
+    : Option.none()
 }
+
+const checkHeader = (
+  setting: string,
+  name: string,
+  value: string | Redacted.Redacted<string>,
+): Either.Either<readonly [string, string | Redacted.Redacted<string>], InvalidConfig> =>
+  Option.match(problemWithHeader(name, value), {
+    onNone: () => Either.right([name.toLowerCase(), value] as const),
+    onSome: (problem) => Either.left(new InvalidConfig({ setting, problem })),
+  })
 
 const decodeDuration = (
   setting: string,
@@ -149,12 +158,12 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
         : yield* BaseUrl.parse(values.baseUrl, names.baseUrl)
     const credentialCommand = Option.fromNullable(values.credentialCommand)
     // A key of the wrong shape yields to a command, as in the reference; without one it is an error.
-    const given = Option.fromNullable(values.apiKey)
-    const problem = Option.flatMap(given, problemWithCredential)
+    const key = Option.fromNullable(values.apiKey)
+    const problem = Option.flatMap(key, problemWithCredential)
     if (Option.isSome(problem) && Option.isNone(credentialCommand)) {
       return yield* Either.left(new InvalidConfig({ setting: names.apiKey, problem: problem.value }))
     }
-    const apiKey = Option.isSome(problem) ? Option.none() : given
+    const apiKey = Option.isSome(problem) ? Option.none() : key
     const credentialsFile = Option.fromNullable(values.credentialsFile)
     if (Option.isNone(apiKey) && Option.isNone(credentialCommand) && Option.isNone(credentialsFile)) {
       return yield* Either.left(
@@ -164,19 +173,20 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
         }),
       )
     }
-    const headers = yield* redactHeaders(values.headers ?? {})
-    if (values.cloudflareAccess !== undefined) {
-      headers["cf-access-client-id"] ??= values.cloudflareAccess.clientId
-      headers["cf-access-client-secret"] ??= values.cloudflareAccess.clientSecret
-    }
+    const given = Object.entries(values.headers ?? {})
+    const headers = yield* Either.all(given.map(([name, value]) => checkHeader(`headers.${name}`, name, value)))
+    const access = values.cloudflareAccess
+    const cloudflare =
+      access === undefined
+        ? []
+        : yield* Either.all([
+            checkHeader(names.cloudflareId, "cf-access-client-id", access.clientId),
+            checkHeader(names.cloudflareSecret, "cf-access-client-secret", access.clientSecret),
+          ])
     const attemptTimeout = yield* decodeDuration(
       "attemptTimeout",
       values.attemptTimeout === undefined ? "60 seconds" : values.attemptTimeout,
     )
-    const billingPause =
-      values.billingPause === undefined
-        ? Option.none()
-        : Option.some(yield* decodeDuration("billingPause", values.billingPause))
     const maxResponseBytes = values.maxResponseBytes ?? 256 * 1024 * 1024
     if (!Number.isSafeInteger(maxResponseBytes) || maxResponseBytes <= 0) {
       return yield* Either.left(
@@ -188,7 +198,7 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       apiKey,
       credentialCommand,
       credentialsFile,
-      headers,
+      headers: Object.fromEntries([...cloudflare, ...headers]),
       projectId: Option.fromNullable(values.projectId),
       tags: [...new Set(values.tags ?? [])],
       telemetry: values.telemetry ?? false,
@@ -196,7 +206,6 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       featureGates: values.featureGates ?? [],
       attemptTimeout,
       retryPolicy: Option.fromNullable(values.retryPolicy),
-      billingPause,
       maxResponseBytes,
     }
   })
@@ -266,14 +275,28 @@ const logLevels: Readonly<Record<string, LogLevel.LogLevel>> = {
   off: LogLevel.None,
 }
 
-const parseLogLevel = (text: string | undefined): Either.Either<LogLevel.LogLevel | undefined, InvalidConfig> => {
-  if (text === undefined) return Either.right(undefined)
-  const level = logLevels[text.toLowerCase()]
-  return level === undefined
-    ? Either.left(
-        new InvalidConfig({ setting: "TINKER_LOG", problem: `must be one of ${Object.keys(logLevels).join(", ")}` }),
-      )
-    : Either.right(level)
+const switches: Readonly<Record<string, boolean>> = {
+  "1": true,
+  true: true,
+  yes: true,
+  on: true,
+  "0": false,
+  false: false,
+  no: false,
+  off: false,
+}
+
+/** One of some words, in any case; absent is undefined. */
+const choose = <A>(
+  setting: string,
+  text: string | undefined,
+  words: Readonly<Record<string, A>>,
+): Either.Either<A | undefined, InvalidConfig> => {
+  const word = text?.toLowerCase()
+  if (word === undefined) return Either.right(undefined)
+  return Object.hasOwn(words, word)
+    ? Either.right(words[word])
+    : Either.left(new InvalidConfig({ setting, problem: `must be one of ${Object.keys(words).join(", ")}` }))
 }
 
 /**
@@ -289,7 +312,8 @@ export const fromEnvironment = (overrides: Values = {}): Effect.Effect<Service, 
       environment,
       (cause) => new InvalidConfig({ setting: "environment", problem: "could not be read", cause }),
     )
-    const logLevel = yield* parseLogLevel(env.logLevel)
+    const logLevel = yield* choose("TINKER_LOG", env.logLevel, logLevels)
+    const telemetry = yield* choose("TINKER_TELEMETRY", env.telemetry, switches)
     if ((env.cloudflareId === undefined) !== (env.cloudflareSecret === undefined)) {
       return yield* new InvalidConfig({
         setting: env.cloudflareId === undefined ? "CLOUDFLARE_ACCESS_CLIENT_ID" : "CLOUDFLARE_ACCESS_CLIENT_SECRET",
@@ -308,16 +332,19 @@ export const fromEnvironment = (overrides: Values = {}): Effect.Effect<Service, 
           : { clientId: env.cloudflareId, clientSecret: env.cloudflareSecret },
       projectId: env.projectId,
       tags: list(env.tags),
-      telemetry: ["1", "true", "yes", "on"].includes((env.telemetry ?? "").toLowerCase()),
+      telemetry,
       logLevel,
       featureGates: list(env.featureGates),
     }
     const given = Object.entries(overrides).filter(([, value]) => value !== undefined)
-    const names = {
-      baseUrl: overrides.baseUrl === undefined ? variableNames.baseUrl : optionNames.baseUrl,
-      apiKey: overrides.apiKey === undefined ? variableNames.apiKey : optionNames.apiKey,
-      credentialCommand:
-        overrides.credentialCommand === undefined ? variableNames.credentialCommand : optionNames.credentialCommand,
+    const pick = (option: keyof Values, name: keyof typeof optionNames) =>
+      overrides[option] === undefined ? variableNames[name] : optionNames[name]
+    const names: typeof optionNames = {
+      baseUrl: pick("baseUrl", "baseUrl"),
+      apiKey: pick("apiKey", "apiKey"),
+      credentialCommand: pick("credentialCommand", "credentialCommand"),
+      cloudflareId: pick("cloudflareAccess", "cloudflareId"),
+      cloudflareSecret: pick("cloudflareAccess", "cloudflareSecret"),
     }
     return yield* fromValues({ ...fromVariables, ...Object.fromEntries(given) }, names)
   })

@@ -213,7 +213,7 @@ export class Unavailable extends Schema.TaggedError<Unavailable>("effect-tinker/
       case "Timeout":
         return describe("timed out", this)
       case "Pending":
-        return describe("is still pending", this)
+        return describe("was not answered in time by the server", this)
       case "ServerError":
         return describe("failed on the server", this)
       case "EmptyBadRequest":

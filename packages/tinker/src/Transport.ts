@@ -26,19 +26,21 @@ import type { ClientConfig } from "./api/Session.ts"
 import * as Credentials from "./Credentials.ts"
 import * as Endpoint from "./Endpoint.ts"
 import { Host } from "./Host.ts"
-import { preview } from "./internal/Answer.ts"
+import { preview, shorten } from "./internal/Answer.ts"
 import * as Http from "./internal/Http.ts"
-import { redact, reveal } from "./internal/Redact.ts"
+import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as ServerConfig from "./ServerConfig.ts"
-import { TinkerConfig } from "./TinkerConfig.ts"
+import { problemWithHeader, TinkerConfig } from "./TinkerConfig.ts"
 import {
+  ClientClosed,
   type InvalidConfig,
+  InvalidInput,
   isRetryable,
   type RequestError,
   type TinkerError,
   type Unauthorized,
-  UnexpectedResponse,
+  type UnexpectedResponse,
 } from "./TinkerError.ts"
 import { version } from "./Version.ts"
 
@@ -109,7 +111,8 @@ const mayRetry =
 const decode = <A>(
   endpoint: Endpoint.Endpoint<never, A>,
   reply: Http.Reply,
-  clean: (text: string) => string,
+  attempt: Http.Attempt,
+  now: number,
 ): Either.Either<A, UnexpectedResponse> => {
   const response = endpoint.response
   if (response.kind === "void") return Either.right(undefined as A)
@@ -118,21 +121,40 @@ const decode = <A>(
     return Either.right({ status: reply.status, contentType, body: reply.body } satisfies Endpoint.RawAnswer as A)
   }
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string) =>
-    Either.left(
-      new UnexpectedResponse({ operation: endpoint.operation, reason, detail, status: Option.some(reply.status) }),
-    )
+    Either.left(Http.unexpected(attempt, reply, now, reason, detail))
   if (reply.body.length === 0) return unexpected("Empty", "the body is empty")
   let value: unknown
   try {
     // The content type is not asked: servers send JSON as text, and the schema has the last word.
     value = JSON.parse(new TextDecoder().decode(reply.body))
   } catch {
-    return unexpected("NotJson", preview(reply.body, clean))
+    return unexpected("NotJson", preview(reply.body, attempt.redact))
   }
-  const decoded = Schema.decodeUnknownEither(response.schema)(value)
-  return Either.isRight(decoded)
-    ? Either.right(decoded.right)
-    : unexpected("Schema", clean(ParseResult.TreeFormatter.formatErrorSync(decoded.left)))
+  try {
+    const decoded = Schema.decodeUnknownEither(response.schema)(value)
+    return Either.isRight(decoded)
+      ? Either.right(decoded.right)
+      : unexpected("Schema", shorten(attempt.redact(ParseResult.TreeFormatter.formatErrorSync(decoded.left))))
+  } catch (cause) {
+    // Nested so deep that reading it overflows the stack.
+    return unexpected("Schema", `it can't be walked: ${String(cause)}`)
+  }
+}
+
+/** What a call is given besides its input, checked before anything is sent. */
+const checkOptions = (operation: string, options: CallOptions): Option.Option<InvalidInput> => {
+  const { headers = {}, idempotencyKey, timeout } = options
+  const invalid = (path: string, problem: string) =>
+    Option.some(new InvalidInput({ path: `${operation}.options.${path}`, problem }))
+  if (timeout !== undefined && timeout !== null && Option.isNone(Duration.decodeUnknown(timeout))) {
+    return invalid("timeout", "is not a duration")
+  }
+  const all = { ...headers, ...(idempotencyKey === undefined ? {} : { "x-idempotency-key": idempotencyKey }) }
+  for (const [name, value] of Object.entries(all)) {
+    const problem = problemWithHeader(name, value)
+    if (Option.isSome(problem)) return invalid(`headers.${name}`, problem.value)
+  }
+  return Option.none()
 }
 
 /**
@@ -150,8 +172,14 @@ export const make: Effect.Effect<
 > = Effect.gen(function* () {
   const config = yield* TinkerConfig
   const http = Http.make(yield* HttpClient.HttpClient, config, (yield* Host).platform)
-  const secrets = Object.values(config.headers)
+  const configured = [...secretsIn(config.headers), ...Option.toArray(config.apiKey)]
   const known = yield* Ref.make(Option.none<ClientConfig>())
+  let closed = false
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      closed = true
+    }),
+  )
 
   /** The SDK's own log lines obey `logLevel`; the program's are not touched. */
   const logged = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
@@ -164,25 +192,27 @@ export const make: Effect.Effect<
     const note = headers["x-deprecation-note"]
     if (note === undefined) return Effect.void
     const level = headers["x-deprecation-level"] === "error" ? LogLevel.Error : LogLevel.Warning
-    return logged(Effect.logWithLevel(level, `${operation}: ${redact(note)}`))
+    return logged(Effect.logWithLevel(level, `${operation}: ${shorten(redact(note))}`))
   }
 
-  const policyOf = (endpoint: Endpoint.Endpoint<never, unknown>, options: CallOptions) =>
-    Effect.map(Ref.get(known), (flags) => {
-      const chosen = options.retryPolicy ?? Option.getOrUndefined(config.retryPolicy)
-      if (endpoint.retry === "none") return options.retryPolicy ?? RetryPolicy.none
-      return (
-        chosen ??
-        RetryPolicy.make({
-          billingPause: Option.getOrElse(config.billingPause, () =>
-            Option.match(flags, {
-              onNone: () => RetryPolicy.defaultBillingPause,
-              onSome: (flags) => Duration.seconds(flags.billingExceptionMaxPauseDurationSec),
+  const policyOf = (endpoint: Endpoint.Endpoint<never, unknown>, options: CallOptions) => {
+    const chosen = options.retryPolicy ?? (endpoint.retry === "none" ? RetryPolicy.none : undefined)
+    return Option.match(
+      Option.orElse(Option.fromNullable(chosen), () => config.retryPolicy),
+      {
+        onSome: Effect.succeed,
+        onNone: () =>
+          Effect.map(Ref.get(known), (flags) =>
+            RetryPolicy.make({
+              billingPause: Option.match(flags, {
+                onNone: () => undefined,
+                onSome: (flags) => Duration.seconds(flags.billingExceptionMaxPauseDurationSec),
+              }),
             }),
           ),
-        })
-      )
-    })
+      },
+    )
+  }
 
   /** The whole life of one logical request; `exchange` is one attempt on the wire. */
   const perform = <A>(
@@ -193,6 +223,8 @@ export const make: Effect.Effect<
     exchange: (attempt: Http.Attempt) => Effect.Effect<A, TinkerError>,
   ): Effect.Effect<A, TinkerError> =>
     Effect.suspend(() => {
+      const problem = checkOptions(endpoint.operation, options)
+      if (Option.isSome(problem)) return Effect.fail(problem.value)
       const rendered = Endpoint.render(endpoint, input as never)
       if (Either.isLeft(rendered)) return Effect.fail(rendered.left)
       const { body, method, path, query } = rendered.right
@@ -201,46 +233,52 @@ export const make: Effect.Effect<
           ? Duration.infinity
           : Duration.decode(options.timeout ?? endpoint.timeout ?? config.attemptTimeout)
       const idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
-      const given = Object.values(options.headers ?? {}).filter((value) => typeof value !== "string")
       const headers = { ...endpoint.headers, ...reveal(options.headers ?? {}) }
+      // An input's own secrets can come back in the server's words, too.
+      const secrets = [...configured, ...secretsIn(options.headers ?? {}), ...secretsIn(Object(input))]
       let retryCount = 0
       let renewed = false
 
-      const attempt = (startedAt: number): Effect.Effect<A, TinkerError> =>
-        Effect.flatMap(auth.token, (token) => {
-          const send = (token: Redacted.Redacted<string>) =>
-            exchange({
-              operation: endpoint.operation,
-              purpose: endpoint.purpose,
-              method,
-              url: `${config.baseUrl}/api/v1/${path}${query === "" ? "" : `?${query}`}`,
-              body,
-              headers,
-              token,
-              idempotencyKey,
-              retryCount: retryCount++,
-              timeout,
-              startedAt,
-              redact: (text) => redact(text, [token, ...secrets, ...given]),
-            })
-          // One forced exchange and one resend for a JWT that is refused, in the whole life of the request.
-          return Effect.catchAll(send(token), (refused) => {
-            if (refused._tag !== "Unauthorized" || renewed) return Effect.fail(refused)
-            renewed = true
-            return Effect.flatMap(auth.renew(token), Option.match({ onNone: () => Effect.fail(refused), onSome: send }))
+      const attempt = (startedAt: number, token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
+        if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
+        const send = (token: Redacted.Redacted<string>) =>
+          exchange({
+            operation: endpoint.operation,
+            purpose: endpoint.purpose,
+            method,
+            url: `${config.baseUrl}/api/v1/${path}${query === "" ? "" : `?${query}`}`,
+            body,
+            headers,
+            token,
+            idempotencyKey,
+            retryCount: retryCount++,
+            timeout,
+            startedAt,
+            redact: (text) => redactor([token, ...secrets])(text),
           })
+        // One forced exchange and one resend for a JWT that is refused, in the whole life of the request.
+        return Effect.catchAll(send(token), (refused) => {
+          if (refused._tag !== "Unauthorized" || renewed) return Effect.fail(refused)
+          renewed = true
+          return Effect.flatMap(auth.renew(token), Option.match({ onNone: () => Effect.fail(refused), onSome: send }))
         })
+      }
 
-      const warned = (startedAt: number) =>
-        Effect.tapError(attempt(startedAt), (error) =>
-          mayRetry(endpoint)(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void,
-        )
       const retrying = Effect.gen(function* () {
-        // First, because it also fetches the flags, which the policy reads.
-        yield* auth.token
+        if (closed) return yield* new ClientClosed({ operation: endpoint.operation })
+        // Before the policy, because it also fetches the flags, which the policy reads.
+        const first = yield* auth.token
         const schedule = yield* policyOf(endpoint, options)
         const startedAt = yield* Clock.currentTimeMillis
-        return yield* Effect.retry(warned(startedAt), { schedule, while: mayRetry(endpoint) })
+        const next = Effect.suspend(() =>
+          retryCount === 0
+            ? attempt(startedAt, first)
+            : Effect.flatMap(auth.again(first), (token) => attempt(startedAt, token)),
+        )
+        const warned = Effect.tapError(next, (error) =>
+          mayRetry(endpoint)(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void,
+        )
+        return yield* Effect.retry(warned, { schedule, while: mayRetry(endpoint) })
       })
       return Effect.withSpan(retrying, `tinker.${endpoint.operation}`, { kind: "client" })
     })
@@ -249,58 +287,75 @@ export const make: Effect.Effect<
     (auth: Auth): Service["call"] =>
     (endpoint, input, options = {}) =>
       perform(endpoint, input, options, auth, (attempt) =>
-        Effect.flatMap(http.send(attempt), (reply) =>
-          Effect.zipRight(announceDeprecation(attempt, reply.headers), decode(endpoint, reply, attempt.redact)),
-        ),
+        Effect.gen(function* () {
+          const reply = yield* http.send(attempt)
+          yield* announceDeprecation(attempt, reply.headers)
+          return yield* decode(endpoint, reply, attempt, yield* Clock.currentTimeMillis)
+        }),
       )
 
+  const fixed = (token: Auth["token"]): Auth => ({
+    token,
+    // A credential command is run once for one logical request.
+    again: Effect.succeed,
+    renew: () => Effect.succeedNone,
+  })
   const source = yield* Credentials.source
-  const plain: Auth = { token: source.credential, renew: () => Effect.succeedNone }
   const serverConfig = yield* ServerConfig.make(
-    request(plain)(Api.clientConfig, { sdkVersion: version }),
+    request(fixed(source.credential))(Api.clientConfig, { sdkVersion: version }),
     Api.defaultClientConfig,
     known,
   )
   const credentials = yield* Credentials.make(source, {
     flags: serverConfig.flags,
     exchange: (credential) =>
-      Effect.map(
-        request({ token: Effect.succeed(credential), renew: () => Effect.succeedNone })(Api.authToken, {}),
-        ({ jwt }) => jwt,
-      ),
+      Effect.map(request(fixed(Effect.succeed(credential)))(Api.authToken, {}), ({ jwt }) => jwt),
   })
+  const tokens: Auth = { ...credentials, again: () => credentials.token }
 
   const authFor = (endpoint: Endpoint.Endpoint<never, unknown>): Auth =>
-    endpoint.auth === "credential" ? plain : credentials
+    endpoint.auth === "credential" ? fixed(credentials.credential) : tokens
 
   const transport: Service = {
     call: (endpoint, input, options) => request(authFor(endpoint))(endpoint, input, options),
     raw: (endpoint, input, options = {}) =>
       Effect.uninterruptibleMask((restore) =>
-        perform(endpoint, input, options, authFor(endpoint), (attempt) =>
-          Effect.map(http.open(attempt), (response) => ({ attempt, response })),
-        ).pipe(
-          restore,
-          Effect.tap(({ response }) => Effect.addFinalizer(() => letGo(response))),
-          Effect.map(({ attempt, response }) => ({
+        Effect.gen(function* () {
+          const { attempt, response } = yield* restore(
+            perform(endpoint, input, options, authFor(endpoint), (attempt) =>
+              Effect.map(http.open(attempt), (response) => ({ attempt, response })),
+            ),
+          )
+          let begun = false
+          // A body that nobody reads would keep its connection; one that is begun and left gives it back.
+          yield* Effect.addFinalizer(() => (begun ? Effect.void : letGo(response)))
+          yield* announceDeprecation(attempt, response.headers)
+          const stream = Stream.mapError(response.stream, (error) => Http.foldBody(error, attempt))
+          return {
             status: response.status,
             headers: response.headers,
-            stream: Stream.mapError(response.stream, (error) =>
-              Http.fold(error, Http.fieldsOf(attempt), attempt.redact),
-            ),
-          })),
-        ),
+            stream: Stream.suspend(() => {
+              begun = true
+              return stream
+            }),
+          }
+        }),
       ),
   }
   return { transport, credentials, serverConfig }
 })
 
-/** A body that nobody reads would keep its connection; one that is begun and left gives it back. */
 const letGo = (response: HttpClientResponse.HttpClientResponse): Effect.Effect<void> =>
-  Stream.runDrain(response.stream).pipe(Effect.interruptible, Effect.timeout(0), Effect.ignore)
+  Stream.runDrain(response.stream).pipe(
+    Effect.interruptible,
+    Effect.timeout(0),
+    Effect.catchAllCause(() => Effect.void),
+  )
 
 interface Auth {
   readonly token: Effect.Effect<Redacted.Redacted<string>, TinkerError>
+  /** For a later attempt of the same request, given the token of the first. */
+  readonly again: (first: Redacted.Redacted<string>) => Effect.Effect<Redacted.Redacted<string>, TinkerError>
   readonly renew: Credentials.Service["renew"]
 }
 

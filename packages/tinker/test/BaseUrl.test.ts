@@ -17,6 +17,11 @@ describe("BaseUrl", () => {
     expect(new Set(servers.map(parse)).size).toBe(servers.length)
   })
 
+  it("has no other way to be made", () => {
+    expect(() => BaseUrl.BaseUrl.make("HTTP://X/")).toThrow("normalised")
+    expect(BaseUrl.BaseUrl.make("http://x")).toBe("http://x")
+  })
+
   it("says what is wrong and never echoes a password", () => {
     expect(problem("host:8000/x")).toBe("TINKER_BASE_URL: has the scheme host: where http: or https: was expected")
     expect(problem("not a url")).toBe("TINKER_BASE_URL: is not a URL; expected something like https://host/prefix")

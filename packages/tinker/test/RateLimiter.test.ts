@@ -1,12 +1,13 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Clock, Deferred, Duration, Effect, Exit, Fiber, Inspectable, Option, Redacted, Scope, TestClock } from "effect"
+import { BaseUrl } from "effect-tinker/BaseUrl"
 import { RateLimiter } from "effect-tinker/RateLimiter"
 import * as Limits from "effect-tinker/RateLimiter"
 import * as TinkerConfig from "effect-tinker/TinkerConfig"
 import { ClientClosed } from "effect-tinker/TinkerError"
 
 const key = (secret: string, baseUrl = "https://one.example"): Limits.Key => ({
-  baseUrl,
+  baseUrl: BaseUrl.make(baseUrl),
   credential: Redacted.make(secret),
 })
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Duration, FastCheck, Option } from "effect"
+import { Clock, Duration, Effect, Either, FastCheck, Fiber, Option, Random, Schedule, TestClock } from "effect"
 import { RetryPolicy, TinkerError } from "effect-tinker"
 
 const now = Date.UTC(2026, 10, 16, 12, 0, 0)
@@ -51,6 +51,55 @@ describe("parseRetryAfter", () => {
       const expected = Math.max(0, seconds * 1000 - now)
       expect(parse({ "retry-after": date.toUTCString() })).toEqual(Option.some(expected))
     },
+  )
+})
+
+/** When the policy lets each of these errors be followed by another attempt, in milliseconds from the first. */
+const delays = (options: RetryPolicy.Options, errors: ReadonlyArray<TinkerError.TinkerError>) =>
+  Effect.gen(function* () {
+    const driver = yield* Schedule.driver(RetryPolicy.make(options))
+    const starts: Array<number> = []
+    for (const error of errors) {
+      const fiber = yield* Effect.fork(Effect.either(driver.next(error)))
+      yield* Effect.repeatN(Effect.zipRight(TestClock.adjust("1 second"), Effect.yieldNow()), 61)
+      if (Either.isLeft(yield* Fiber.join(fiber))) return "gave up"
+      starts.push(yield* Clock.currentTimeMillis)
+    }
+    return starts.length
+  })
+
+describe("make", () => {
+  it.effect("takes its jitter from Effect's Random, so that it can be pinned", () =>
+    Effect.gen(function* () {
+      const first = (seed: string) =>
+        Effect.gen(function* () {
+          const driver = yield* Schedule.driver(RetryPolicy.make())
+          const before = yield* Clock.currentTimeMillis
+          const fiber = yield* Effect.fork(driver.next(unavailable()))
+          while (Option.isNone(yield* Fiber.poll(fiber))) yield* TestClock.adjust(1)
+          return (yield* Clock.currentTimeMillis) - before
+        }).pipe(Effect.withRandom(Random.make(seed)))
+      expect(yield* first("a")).toBe(yield* first("a"))
+      expect(yield* first("a")).not.toBe(yield* first("b"))
+    }),
+  )
+
+  it.effect("does not count the wait for billing into the 300 s", () =>
+    Effect.gen(function* () {
+      const paused = new TinkerError.BillingPaused({ operation: "x" })
+      const long = Array.from({ length: 12 }, () => paused)
+      expect(yield* delays({}, [...long, unavailable(), unavailable()])).toBe(14)
+      expect(yield* delays({ billingPause: "2 minutes" }, long)).toBe("gave up")
+    }),
+  )
+
+  it.effect("counts the 300 s from the start of the first attempt, not from its end", () =>
+    Effect.gen(function* () {
+      const late = (seconds: number) =>
+        new TinkerError.Unavailable({ operation: "x", reason: "Timeout", elapsed: Duration.seconds(seconds) })
+      expect(yield* delays({}, [late(299)])).toBe(1)
+      expect(yield* delays({}, [late(300)])).toBe("gave up")
+    }),
   )
 })
 

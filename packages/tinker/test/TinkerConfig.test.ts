@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { ConfigProvider, Duration, Effect, Either, Inspectable, LogLevel, Option, Redacted } from "effect"
 import { TinkerConfig, type TinkerError } from "effect-tinker"
+import * as Recorded from "./support/Recorded.ts"
 
 const apiKey = Redacted.make("tml-secret-key")
 
@@ -64,7 +65,16 @@ describe("TinkerConfig", () => {
     }),
   )
 
-  // "vectors/api_key_validation.json": a key of the wrong shape fails before any request.
+  it.effect.each(["vectors/api_key_validation.json", "vectors/api_key_missing.json"] as const)("%s", (file) =>
+    Effect.gen(function* () {
+      const { request, result } = Recorded.vector(file)
+      expect(request).toBeNull()
+      expect(result).toMatchObject({ $error: "TinkerError" })
+      const key = /api_key='(.*?)'/.exec(Recorded.vector(file).call.op)?.[1]
+      expect(yield* problem(environment(key === undefined ? {} : { TINKER_API_KEY: key }))).toMatch(/^TINKER_API_KEY: /)
+    }),
+  )
+
   it.effect("names the variable and what is wrong with it, never the secret", () =>
     Effect.gen(function* () {
       expect(yield* problem(environment({ TINKER_API_KEY: "sk-123" }))).toBe(
@@ -80,6 +90,15 @@ describe("TinkerConfig", () => {
       )
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", CLOUDFLARE_ACCESS_CLIENT_ID: "id" }))).toMatch(
         /^CLOUDFLARE_ACCESS_CLIENT_SECRET: is missing/,
+      )
+      // Words that every object knows are no log levels.
+      expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_LOG: "constructor" }))).toMatch(/^TINKER_LOG/)
+      expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_TELEMETRY: "ture" }))).toMatch(
+        /^TINKER_TELEMETRY: must be one of/,
+      )
+      const cloudflare = { CLOUDFLARE_ACCESS_CLIENT_ID: "id", CLOUDFLARE_ACCESS_CLIENT_SECRET: "hunter2\n" }
+      expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", ...cloudflare }))).toBe(
+        "CLOUDFLARE_ACCESS_CLIENT_SECRET: holds a character that a header can't carry",
       )
       expect(yield* problem(environment({}))).toMatch(
         /^TINKER_API_KEY: is not set, and neither is TINKER_CREDENTIAL_CMD/,
@@ -98,7 +117,7 @@ describe("TinkerConfig", () => {
     const message = (values: TinkerConfig.Values) =>
       Either.getOrThrow(Either.flip(TinkerConfig.make({ apiKey, ...values }))).message
     expect(message({ headers: { "X-API-Key": "tml-a" } })).toBe(
-      "headers.x-api-key: is set from the credential; give it as apiKey",
+      "headers.X-API-Key: is set from the credential; give it as apiKey",
     )
     expect(message({ headers: { "a b": "c" } })).toBe("headers.a b: is not a header name")
     expect(message({ headers: { a: "b\r\nx-evil: 1" } })).toBe("headers.a: holds a character that a header can't carry")
@@ -107,14 +126,17 @@ describe("TinkerConfig", () => {
   })
 
   it("takes null for a time-out as none", () => {
-    const config = Either.getOrThrow(TinkerConfig.make({ apiKey, attemptTimeout: null, billingPause: null }))
+    const config = Either.getOrThrow(TinkerConfig.make({ apiKey, attemptTimeout: null }))
     expect(Duration.isFinite(config.attemptTimeout)).toBe(false)
-    expect(config.billingPause).toEqual(Option.some(Duration.infinity))
   })
 
   it("does not show a secret however it is printed", () => {
     const config = Either.getOrThrow(
-      TinkerConfig.make({ apiKey, credentialCommand: Redacted.make("print hunter2"), headers: { a: "hunter2" } }),
+      TinkerConfig.make({
+        apiKey,
+        credentialCommand: Redacted.make("print hunter2"),
+        headers: { a: Redacted.make("hunter2") },
+      }),
     )
     const printed = [String(config), JSON.stringify(config), Inspectable.format(config)].join()
     expect(printed).not.toMatch(/secret-key|hunter2/)

@@ -8,6 +8,7 @@ import {
   Exit,
   Fiber,
   Layer,
+  Option,
   Logger,
   LogLevel,
   Redacted,
@@ -91,6 +92,7 @@ describe("what is sent", () => {
         "x-stainless-read-timeout": "7",
       })
       expect(second?.headers["x-stainless-read-timeout"]).toBeUndefined()
+      expect([first?.purpose, second?.purpose]).toEqual(["session", "session"])
       expect(second?.headers["x-idempotency-key"]).not.toBe("mine")
     }).pipe(Effect.provide(layer({ create_session: [{ body: { session_id: "s" }, forever: true }] }))),
   )
@@ -103,6 +105,65 @@ describe("what is sent", () => {
       const never = Effect.flip(call(Api.getInfo, { modelId: "m" }, { retryPolicy: Schedule.recurs(2) }))
       expect(yield* never).toMatchObject({ _tag: "NotFound", attempts: 1 })
     }).pipe(Effect.provide(layer({ create_session: [{ status: 500, forever: true }], get_info: [{ status: 404 }] }))),
+  )
+})
+
+describe("what a call is given besides its input", () => {
+  it.effect("is checked before anything is sent", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const problem = (options: Transport.CallOptions) =>
+        Effect.map(Effect.flip(call(Api.createSession, session, options)), (error) => `${error._tag} ${error.message}`)
+      expect(yield* problem({ headers: { "x-a": "b\r\nc" } })).toBe(
+        "InvalidInput create_session.options.headers.x-a: holds a character that a header can't carry",
+      )
+      expect(yield* problem({ headers: { "X-Api-Key": "tml-other" } })).toMatch(
+        /^InvalidInput .*X-Api-Key: is set from/,
+      )
+      expect(yield* problem({ idempotencyKey: "a\nb" })).toMatch(/^InvalidInput .*x-idempotency-key: holds/)
+      expect(yield* problem({ timeout: "abc" as never })).toBe(
+        "InvalidInput create_session.options.timeout: is not a duration",
+      )
+      expect((yield* HttpScript.HttpScript).seen).toEqual([])
+    }).pipe(Effect.provide(layer({}))),
+  )
+})
+
+describe("an answer that can't be used", () => {
+  const failure = (reply: HttpScript.Reply, values?: TinkerConfig.Values) =>
+    Effect.flatMap(Transport.Transport, ({ call }) => Effect.flip(call(Api.createSession, session))).pipe(
+      Effect.provide(layer({ create_session: [{ status: 503 }, reply] }, values)),
+      VirtualTime.run,
+    )
+
+  it.effect("tells request id, attempts and time like every other error", () =>
+    Effect.gen(function* () {
+      const headers = { "x-request-id": "req-1" }
+      for (const reply of [{ body: "<html>" }, { body: "" }, { body: { session_id: 5 } }, { status: 302, body: "" }]) {
+        const error = yield* failure({ ...reply, headers: { ...headers, location: "::" } })
+        expect(error).toMatchObject({ _tag: "UnexpectedResponse", attempts: 2, requestId: Option.some("req-1") })
+      }
+    }),
+  )
+
+  it.effect("is told in few words, however long it is", () =>
+    Effect.gen(function* () {
+      const long = yield* failure({ body: { session_id: { text: "x".repeat(3_000_000) } } })
+      expect(long.message.length).toBeLessThan(2000)
+      const refused = yield* failure({ status: 422, body: { detail: "y".repeat(3_000_000) } })
+      expect(refused.message.length).toBeLessThan(2000)
+      expect(JSON.stringify(refused).length).toBeLessThan(100_000)
+      const deep = yield* failure({ body: `{"session_id":"s","type":${"[".repeat(5000)}${"]".repeat(5000)}}` })
+      expect(deep._tag).toBe("UnexpectedResponse")
+    }),
+  )
+
+  it.effect("is too large only if the status says yes; a refusal is what its status says", () =>
+    Effect.gen(function* () {
+      const values = { maxResponseBytes: 1000 }
+      expect(yield* failure({ body: "x".repeat(1001) }, values)).toMatchObject({ reason: "TooLarge" })
+      expect(yield* failure({ status: 404, body: "x".repeat(1001) }, values)).toMatchObject({ _tag: "NotFound" })
+    }),
   )
 })
 
@@ -163,7 +224,7 @@ describe("redirects", () => {
       const { call } = yield* Transport.Transport
       const redirect = yield* Effect.flip(call(Api.createSession, session))
       expect(redirect.message).toBe(
-        "create_session got an answer it can't read [Redirect] (HTTP 307): it leads a request with a body to another origin",
+        "create_session got an answer it can't read [Redirect] (HTTP 307): it leads to http://elsewhere, and only a GET may leave its origin: is that the base URL?",
       )
       const [, again] = (yield* call(Api.getInfo, { modelId: "m" }), yield* sent).filter(({ path }) =>
         path.endsWith("info"),
@@ -175,6 +236,24 @@ describe("redirects", () => {
           create_session: [{ status: 307, headers: { location: "http://elsewhere/x" } }],
           get_info: [{ status: 308, headers: { location: "/v2/info" } }],
           "v2/info": [{ body: { model_id: "m", model_data: {} } }],
+        }),
+      ),
+    ),
+  )
+
+  it.effect("never turn what changes something into a GET: its answer would look like success", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const finish = yield* Effect.flip(call(Api.finishSession, { sessionId: "s", reason: { type: "success" } }))
+      expect(finish.message).toMatch(/\[Redirect\] \(HTTP 302\): it leads to http:\/\/login.example/)
+      const remove = yield* Effect.flip(call(Api.deleteApiKey, {}))
+      expect(remove.message).toMatch(/it would turn a DELETE into a GET$/)
+      expect((yield* sent).map(({ method }) => method)).toEqual(["POST", "DELETE"])
+    }).pipe(
+      Effect.provide(
+        layer({
+          "s/finish": [{ status: 302, headers: { location: "http://login.example/login" } }],
+          "auth/apikey/me": [{ status: 301, headers: { location: "/elsewhere" } }],
         }),
       ),
     ),
@@ -202,7 +281,7 @@ describe("redirects", () => {
 describe("secrets", () => {
   it.effect("are in no error, log or span of a run that fails in every way", () =>
     Effect.gen(function* () {
-      const secrets = ["tml-secret-key", "cf-hunter2", "proxy-hunter3", "call-hunter4"]
+      const secrets = ["tml-secret-key", "cf-hunter2", "proxy-hunter3", "call-hunter4", "access-hunter5"]
       const printed: Array<string> = []
       // The fiber context is not printed by anyone, and holds the script of this test.
       const print = (value: unknown) => inspect(value, { depth: null })
@@ -237,11 +316,19 @@ describe("secrets", () => {
       const echo = echoed(4)
       const exits = yield* Effect.gen(function* () {
         const { call } = yield* Transport.Transport
+        const load = call(Api.loadWeights, {
+          modelId: "m",
+          seqId: 1,
+          path: "tinker://r/weights/1",
+          optimizer: false,
+          weightsAccessToken: Redacted.make("access-hunter5"),
+        })
         const create = call(Api.createSession, session, { headers: { "x-a": Redacted.make("call-hunter4") } })
         const info = call(Api.getInfo, { modelId: "m" })
         const audit = call(Api.getAuditLog, { eventType: "all" })
-        return yield* Effect.forEach([create, create, create, info, audit], (one: Effect.Effect<unknown, unknown>) =>
-          Effect.exit(one),
+        return yield* Effect.forEach(
+          [create, create, create, info, audit, load],
+          (one: Effect.Effect<unknown, unknown>) => Effect.exit(one),
         )
       }).pipe(
         Effect.provide(
@@ -252,6 +339,13 @@ describe("secrets", () => {
                 { status: 422, body: echo },
                 { status: 200, body: echo },
                 { status: 200, body: { session_id: 5, note: secrets } },
+              ],
+              load_weights: [
+                {
+                  status: 422,
+                  headers: { "x-request-id": "req tml-secret-key" },
+                  body: { detail: [{ msg: "no", input: { weights_access_token: "access-hunter5" } }] },
+                },
               ],
               get_info: [{ drop: "after" }, { status: 403, body: { detail: [{ loc: ["x"], msg: echoed(3) }] } }],
               audit: [{ status: 200, body: { entries: [] }, headers: { "x-deprecation-note": echoed(3) } }],
@@ -277,13 +371,46 @@ describe("secrets", () => {
         printed.push(Cause.pretty(exit.cause), print(exit.cause), JSON.stringify(exit.cause))
       }
       printed.push(...spans.map((span) => print({ ...span, context: undefined })))
-      expect(exits.filter(Exit.isFailure).length).toBe(4)
+      expect(exits.filter(Exit.isFailure).length).toBe(5)
       expect(spans.map((span) => span.name)).toContain("tinker.create_session")
       expect(printed.length).toBeGreaterThan(15)
       const everything = printed.join("\n")
       expect(everything).toContain("<redacted>")
       for (const secret of secrets) expect(everything).not.toContain(secret)
     }),
+  )
+})
+
+describe("secrets of every shape", () => {
+  it.effect(
+    "are taken out whole: odd keys, a key inside other text, the key behind a JWT, a plain word left alone",
+    () =>
+      Effect.gen(function* () {
+        const key = "tml-AbC.d/E+f=SECRETTAIL"
+        const jwt = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.sig-SECRETTAIL"
+        const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+          Effect.flip(call(Api.createSession, session)),
+        ).pipe(
+          Effect.provide(
+            layer(
+              {
+                "client/config": [{ body: { pjwt_auth_enabled: true } }],
+                "auth/token": [{ body: { jwt } }],
+                create_session: [
+                  {
+                    status: 403,
+                    body: { detail: `key=${key}; %22tml-abcSECRETTAIL, api_tml-SECRETTAIL, ${jwt} in prod`, ok: true },
+                  },
+                ],
+              },
+              { apiKey: Redacted.make(key), headers: { "x-env": "prod", "x-flag": "true" } },
+            ),
+          ),
+        )
+        expect(error.message).not.toContain("SECRETTAIL")
+        expect(error.message).toMatch(/ in prod$/)
+        expect(error).toMatchObject({ body: Option.some({ ok: true }) })
+      }),
   )
 })
 
@@ -339,6 +466,22 @@ describe("the end", () => {
         operation: "client/config",
       })
       expect(yield* Effect.flip(call(Api.createSession, session))).toMatchObject({ _tag: "ClientClosed" })
+    }),
+  )
+
+  it.effect("of the client's scope ends everything after it, also what is being retried", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const context = yield* Layer.buildWithScope(layer({ create_session: [{ status: 503, forever: true }] }), scope)
+      const { call } = Context.get(context, Transport.Transport)
+      const retrying = yield* Effect.fork(call(Api.createSession, session))
+      yield* TestClock.adjust("1 second")
+      const before = Context.get(context, HttpScript.HttpScript).to("create_session").length
+      yield* Scope.close(scope, Exit.void)
+      yield* TestClock.adjust("1 hour")
+      expect(yield* Effect.flip(Fiber.join(retrying))).toMatchObject({ _tag: "ClientClosed" })
+      expect(yield* Effect.flip(call(Api.createSession, session))).toMatchObject({ _tag: "ClientClosed" })
+      expect(Context.get(context, HttpScript.HttpScript).to("create_session").length).toBe(before)
     }),
   )
 

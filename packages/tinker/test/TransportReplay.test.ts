@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { DateTime, Duration, Effect, Either, Encoding, Layer, Option, Redacted, TestClock } from "effect"
+import { Clock, DateTime, Duration, Effect, Either, Encoding, Layer, Option, Redacted, TestClock } from "effect"
 import { Api, type Endpoint, Host, RetryPolicy, TinkerConfig, type TinkerError, Transport } from "effect-tinker"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"
@@ -292,7 +292,7 @@ describe("billing", () => {
       const paused = yield* run(
         outcome(getInfo, "get_info"),
         { "client/config": [{ body: {} }], get_info: [stop] },
-        { billingPause: "12 seconds" },
+        { retryPolicy: RetryPolicy.make({ billingPause: "12 seconds" }) },
       )
       expect(paused.requests.length).toBe(4)
       expect(paused.error?._tag).toBe("BillingPaused")
@@ -529,6 +529,100 @@ describe("start-up and credentials", () => {
     }),
   )
 
+  it.effect("all who are refused together share one forced exchange", () =>
+    Effect.gen(function* () {
+      const fresh = jwtFor(7200)
+      const { exchanges, results } = yield* run(
+        Effect.gen(function* () {
+          const results = yield* Effect.all(
+            Array.from({ length: 5 }, () => Effect.either(createSession)),
+            { concurrency: "unbounded" },
+          )
+          return { results, exchanges: (yield* requestsTo("auth/token")).length }
+        }),
+        withJwt([{ body: { jwt } }, { body: { jwt: fresh }, delaySeconds: 1 }], {
+          create_session: [
+            ...Array.from({ length: 5 }, () => ({ status: 401, body: {} })),
+            { body: { session_id: "s" }, forever: true },
+          ],
+        }),
+      )
+      expect(results.map(Either.isRight)).toEqual([true, true, true, true, true])
+      expect(exchanges).toBe(2)
+    }),
+  )
+
+  it.effect("a server that refuses every token is not stormed with exchanges", () =>
+    Effect.gen(function* () {
+      const exchanges = yield* run(
+        Effect.gen(function* () {
+          for (let second = 0; second < 10; second++) {
+            yield* Effect.either(createSession)
+            yield* Effect.sleep("1 second")
+          }
+          return (yield* requestsTo("auth/token")).length
+        }),
+        withJwt([{ body: { jwt }, forever: true }], { create_session: [{ status: 401, body: {}, forever: true }] }),
+      )
+      // The first, and one forced every five seconds.
+      expect(exchanges).toBe(3)
+    }),
+  )
+
+  it.effect("a stale token does not wait for a sick exchange longer than it is good for", () =>
+    Effect.gen(function* () {
+      const waits = yield* run(
+        Effect.gen(function* () {
+          const timed = Effect.gen(function* () {
+            const before = yield* Clock.currentTimeMillis
+            yield* createSession
+            return (yield* Clock.currentTimeMillis) - before
+          })
+          yield* createSession
+          yield* Effect.sleep(Duration.seconds(3550))
+          return [yield* timed, yield* timed]
+        }).pipe(Effect.zip(keys)),
+        withJwt([{ body: { jwt } }, { delaySeconds: 1000, body: {} }, { status: 503, forever: true }]),
+      )
+      expect(waits[0].every((wait) => wait <= 5000)).toBe(true)
+      expect(waits[1].filter(([path]) => path === "create_session").map(([, key]) => key)).toEqual([jwt, jwt, jwt])
+    }),
+  )
+
+  it.effect("a failed renewal is not tried again at once", () =>
+    Effect.gen(function* () {
+      const exchanges = yield* run(
+        Effect.gen(function* () {
+          yield* createSession
+          yield* Effect.sleep("56 minutes")
+          for (let second = 0; second < 25; second++) {
+            yield* createSession
+            yield* Effect.sleep("1 second")
+          }
+          return (yield* requestsTo("auth/token")).length
+        }),
+        withJwt([{ body: { jwt } }, { status: 403, body: {}, forever: true }]),
+      )
+      // The first, then at 0, 10 and 20 s.
+      expect(exchanges).toBe(4)
+    }),
+  )
+
+  it.effect("retries of the exchange and of the request do not multiply", () =>
+    Effect.gen(function* () {
+      const { error, exchanges, requests } = yield* run(
+        Effect.zipWith(outcome(createSession, "create_session"), requestsTo("auth/token"), (all, { length }) => ({
+          ...all,
+          exchanges: length,
+        })),
+        withJwt([{ status: 503, forever: true }]),
+      )
+      expect(exchanges).toBe(11)
+      expect(requests.length).toBe(0)
+      expect(error).toMatchObject({ _tag: "Unavailable", operation: "auth/token" })
+    }),
+  )
+
   it.effect("a 401 with an API key is told at once", () =>
     Effect.gen(function* () {
       const { error, requests } = yield* run(outcome(createSession, "create_session"), {
@@ -602,6 +696,20 @@ describe("start-up and credentials", () => {
     }),
   )
 
+  it.effect("a command is run once for one logical request, however often it is retried", () =>
+    Effect.gen(function* () {
+      let runs = 0
+      const output = Effect.sync(() => `tml-run-${++runs}`)
+      const { requests } = yield* run(
+        outcome(call(Api.health, {}), "healthz"),
+        { healthz: [{ status: 503 }, { status: 503 }, { body: { status: "ok" } }] },
+        command,
+      ).pipe(Effect.provide(host(output)))
+      expect(requests.map((request) => request.headers["x-api-key"])).toEqual(["tml-run-1", "tml-run-1", "tml-run-1"])
+      expect(runs).toBe(1)
+    }),
+  )
+
   it.effect("a command that fails or prints something else is a typed error without its output", () =>
     Effect.gen(function* () {
       const failed = yield* run(outcome(createSession, "client/config"), {}, command).pipe(
@@ -617,7 +725,6 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  // "vectors/api_key_missing.json", "vectors/api_key_validation.json"
   it.effect("a stored key is used when there is neither key nor command; a missing one fails at construction", () =>
     Effect.gen(function* () {
       const stored: TinkerConfig.Values = { apiKey: undefined, credentialsFile: "/home/me/.tinker/credentials.json" }
@@ -664,10 +771,10 @@ describe("the budget", () => {
         "client/config": [{ body: {} }],
         create_session: [{ delaySeconds: 1000, forever: true }],
       })
-      // 60 s an attempt and at most 15.5 s of delays among the first five: the sixth is the last to start.
-      expect(requests.length).toBe(6)
+      // 60 s an attempt and at most 7.5 s of delays among the first five: the fifth is the last to start within 300 s.
+      expect(requests.length).toBe(5)
       expect(error).toMatchObject({ _tag: "Unavailable", reason: "Timeout" })
-      expect(error && "elapsed" in error ? Duration.toSeconds(error.elapsed) : 0).toBeLessThanOrEqual(376)
+      expect(error && "elapsed" in error ? Duration.toSeconds(error.elapsed) : 0).toBeLessThanOrEqual(308)
     }),
   )
 

@@ -3,6 +3,7 @@ import type * as Duration from "effect/Duration"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as TinkerError from "../TinkerError.ts"
+import { redactJson } from "./Redact.ts"
 
 /** What is known of an attempt when its error is made. */
 export interface Context {
@@ -23,7 +24,7 @@ const bodyLimit = 64 * 1024
 const detailLimit = 1000
 
 /** Text for people: cut, with the innermost line of a traceback instead of the traceback. */
-const shorten = (text: string): string => {
+export const shorten = (text: string): string => {
   const lines = text.trim().split("\n")
   const traceback = lines.findIndex((line) => line.startsWith("Traceback (most recent call last)"))
   const words = traceback < 0 ? text.trim() : [...lines.slice(0, traceback), lines.at(-1) ?? ""].join("\n").trim()
@@ -54,13 +55,17 @@ const describeBody = (body: unknown): string => {
 /** The body as people and programs can use it: parsed if it is JSON, else text; without secrets, never unlimited. */
 const readable = (bytes: Uint8Array, redact: (text: string) => string): unknown => {
   if (bytes.length === 0) return undefined
-  const text = redact(new TextDecoder().decode(bytes.subarray(0, bodyLimit)))
+  const text = new TextDecoder().decode(bytes.subarray(0, bodyLimit))
   try {
-    return JSON.parse(text)
+    return redactJson(JSON.parse(text), redact)
   } catch {
-    return text.trim()
+    return redact(text.trim())
   }
 }
+
+/** The id by which the server knows the request, as far as it can be one. */
+export const requestId = (headers: Answer["headers"], redact: (text: string) => string): Option.Option<string> =>
+  Option.map(Option.fromNullable(headers["x-request-id"]), (id) => redact(id).slice(0, 200))
 
 /** The first bytes of an answer, for an error message. */
 export const preview = (bytes: Uint8Array, redact: (text: string) => string): string =>
@@ -94,7 +99,7 @@ export const toError = (answer: Answer, context: Context): TinkerError.RequestEr
   const fields = {
     operation: context.operation,
     status: Option.some(answer.status),
-    requestId: Option.fromNullable(answer.headers["x-request-id"]),
+    requestId: requestId(answer.headers, context.redact),
     detail: shorten(describeBody(body)),
     body: Option.fromNullable(body),
     shouldRetry: shouldRetry(answer.headers["x-should-retry"]),

@@ -140,8 +140,10 @@ class Impl<E> implements Gate<E> {
 
   setBudget(budget: number): Effect.Effect<void> {
     return Effect.sync(() => {
-      this.balance += budget - this.budget
-      this.budget = budget
+      // Below zero nobody could ever pass.
+      const next = Math.max(0, budget)
+      this.balance += next - this.budget
+      this.budget = next
       this.pump()
     })
   }

@@ -2,7 +2,7 @@
 import * as FetchHttpClient from "@effect/platform/FetchHttpClient"
 import * as HttpBody from "@effect/platform/HttpBody"
 import * as HttpClient from "@effect/platform/HttpClient"
-import type { HttpClientError } from "@effect/platform/HttpClientError"
+import type { HttpClientError, ResponseError } from "@effect/platform/HttpClientError"
 import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
 import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
 import * as Clock from "effect/Clock"
@@ -17,7 +17,7 @@ import type { Platform } from "../Host.ts"
 import { HttpPurpose } from "../HttpPurpose.ts"
 import { parseRetryAfter } from "../RetryPolicy.ts"
 import type * as TinkerConfig from "../TinkerConfig.ts"
-import { type RequestError, Unavailable, UnexpectedResponse } from "../TinkerError.ts"
+import { InvalidInput, type RequestError, Unavailable, UnexpectedResponse } from "../TinkerError.ts"
 import { version } from "../Version.ts"
 import * as Answer from "./Answer.ts"
 import { reveal } from "./Redact.ts"
@@ -46,14 +46,19 @@ export interface Reply {
   readonly body: Uint8Array
 }
 
+type Failure = RequestError | InvalidInput
+
 export interface Http {
   /** The reply of a 2xx, read to its end. */
-  readonly send: (attempt: Attempt) => Effect.Effect<Reply, RequestError>
+  readonly send: (attempt: Attempt) => Effect.Effect<Reply, Failure>
   /** The response of a 2xx as soon as its headers are there; the time-out ends there, too. */
-  readonly open: (attempt: Attempt) => Effect.Effect<HttpClientResponse.HttpClientResponse, RequestError>
+  readonly open: (attempt: Attempt) => Effect.Effect<HttpClientResponse.HttpClientResponse, Failure>
 }
 
 const maxRedirects = 10
+
+/** Stands for the body of a refusal that could not be read: it was not empty. */
+const unread = new TextEncoder().encode("(its words could not be read)").buffer
 
 /** What may follow a redirect to another origin: nothing that was configured, no credential, no key. */
 const portable = new Set(["accept", "user-agent"])
@@ -103,7 +108,7 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
   }
 
   const fail = (attempt: Attempt, error: HttpClientError | undefined) =>
-    Effect.map(Clock.currentTimeMillis, (now): RequestError => {
+    Effect.map(Clock.currentTimeMillis, (now): Failure => {
       const fields = fieldsOf(attempt, now)
       return error === undefined
         ? new Unavailable({ ...fields, reason: "Timeout", detail: `no answer in ${Duration.format(attempt.timeout)}` })
@@ -127,17 +132,10 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
       ),
     )
 
-  const badRedirect = (attempt: Attempt, status: number, detail: string) =>
-    Effect.fail(
-      new UnexpectedResponse({
-        ...fieldsOf(attempt),
-        reason: "Redirect",
-        status: Option.some(status),
-        detail,
-      }),
-    )
-
-  /** Where a redirect leads, as a request; a credential never leaves its origin and a body is not sent to another. */
+  /**
+   * Where a redirect leads, as a request, or why it is not followed. A credential never leaves its origin, https never
+   * becomes http, and nothing that changes something is turned into a GET: the answer to that would look like success.
+   */
   const redirected = (
     request: HttpClientRequest.HttpClientRequest,
     status: number,
@@ -146,46 +144,50 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
     if (!URL.canParse(location, request.url)) return "its Location is not a URL"
     const from = new URL(request.url)
     const to = new URL(location, request.url)
+    const sameOrigin = to.origin === from.origin
     if (to.protocol !== "https:" && to.protocol !== from.protocol)
       return `it leads from ${from.protocol} to ${to.protocol}`
-    const keepsBody = status === 307 || status === 308
-    if (to.origin === from.origin) {
-      return keepsBody || request.method === "GET"
-        ? HttpClientRequest.setUrl(request, to)
-        : HttpClientRequest.make("GET")(to, { headers: request.headers })
+    if (request.method === "GET") {
+      const headers = Object.entries(request.headers).filter(([name]) => sameOrigin || portable.has(name))
+      return HttpClientRequest.make("GET")(to, { headers: Object.fromEntries(headers) })
     }
-    if (keepsBody && request.method !== "GET") return "it leads a request with a body to another origin"
-    const headers = Object.entries(request.headers).filter(([name]) => portable.has(name))
-    return HttpClientRequest.make("GET")(to, { headers: Object.fromEntries(headers) })
+    if (!sameOrigin) return `it leads to ${to.origin}, and only a GET may leave its origin: is that the base URL?`
+    if (status !== 307 && status !== 308) return `it would turn a ${request.method} into a GET`
+    return HttpClientRequest.setUrl(request, to)
   }
+
+  const refuseAs = (
+    attempt: Attempt,
+    response: HttpClientResponse.HttpClientResponse,
+    reason: UnexpectedResponse["reason"],
+    detail: string,
+  ) => Effect.flatMap(Clock.currentTimeMillis, (now) => Effect.fail(unexpected(attempt, response, now, reason, detail)))
 
   const follow = (
     attempt: Attempt,
     request: HttpClientRequest.HttpClientRequest,
     redirects: number,
-  ): Effect.Effect<HttpClientResponse.HttpClientResponse, RequestError> =>
+  ): Effect.Effect<HttpClientResponse.HttpClientResponse, Failure> =>
     Effect.flatMap(Effect.catchAll(quiet.execute(request), failWith(attempt)), (response) => {
       const location = response.headers["location"]
-      if (response.status < 300 || response.status >= 400 || location === undefined) return Effect.succeed(response)
-      const next = redirected(request, response.status, location)
-      if (typeof next === "string") return badRedirect(attempt, response.status, next)
-      if (redirects === maxRedirects)
-        return badRedirect(attempt, response.status, `more than ${maxRedirects} redirects`)
+      // Status 0: a browser that hides where it was sent.
+      const hidden = response.status === 0 ? "the browser does not tell where" : undefined
+      if (!hidden && (response.status < 300 || response.status >= 400 || location === undefined)) {
+        return Effect.succeed(response)
+      }
+      const tooMany = redirects === maxRedirects ? `more than ${maxRedirects} redirects` : undefined
+      const next = hidden ?? tooMany ?? redirected(request, response.status, location ?? "")
       // The answer is read so that its connection can be used again.
-      return Effect.zipRight(Effect.ignore(response.arrayBuffer), follow(attempt, next, redirects + 1))
+      return Effect.zipRight(
+        Effect.ignore(response.arrayBuffer),
+        typeof next === "string" ? refuseAs(attempt, response, "Redirect", next) : follow(attempt, next, redirects + 1),
+      )
     })
 
   const read = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse) =>
     Effect.flatMap(Effect.catchAll(response.arrayBuffer, failWith(attempt)), (body) =>
       body.byteLength > config.maxResponseBytes
-        ? Effect.fail(
-            new UnexpectedResponse({
-              ...fieldsOf(attempt),
-              reason: "TooLarge",
-              status: Option.some(response.status),
-              detail: `${body.byteLength} bytes, more than maxResponseBytes allows`,
-            }),
-          )
+        ? refuseAs(attempt, response, "TooLarge", `${body.byteLength} bytes, more than maxResponseBytes allows`)
         : Effect.succeed(body),
     )
 
@@ -193,10 +195,14 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
     Effect.flatMap(follow(attempt, requestOf(attempt), 0), (response) =>
       response.status >= 200 && response.status < 300
         ? Effect.succeed(response)
-        : Effect.flatMap(read(attempt, response), (body) => refuse(attempt, response, body)),
+        : // What a refusal says is worth having, but the status alone decides what it is.
+          Effect.flatMap(
+            Effect.orElseSucceed(response.arrayBuffer, () => unread),
+            (body) => refuse(attempt, response, body),
+          ),
     )
 
-  const within = <A>(attempt: Attempt, effect: Effect.Effect<A, RequestError>): Effect.Effect<A, RequestError> => {
+  const within = <A>(attempt: Attempt, effect: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> => {
     const timed = Duration.isFinite(attempt.timeout)
       ? Effect.timeoutTo(effect, {
           duration: attempt.timeout,
@@ -207,6 +213,7 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
     return Effect.mapInputContext(timed, (context: Context.Context<never>) =>
       // Redirects are followed here, under the rules above; fetch would take every header along.
       Context.add(Context.add(context, HttpPurpose, attempt.purpose), FetchHttpClient.RequestInit, {
+        ...Option.getOrUndefined(Context.getOption(context as Context.Context<unknown>, FetchHttpClient.RequestInit)),
         redirect: "manual",
       }),
     )
@@ -261,21 +268,48 @@ export const fieldsOf = (attempt: Attempt, now = attempt.startedAt) => ({
   elapsed: Duration.millis(now - attempt.startedAt),
 })
 
+/** The error for an answer that came and can't be used. */
+export const unexpected = (
+  attempt: Attempt,
+  response: { readonly status: number; readonly headers: Reply["headers"] },
+  now: number,
+  reason: UnexpectedResponse["reason"],
+  detail: string,
+): UnexpectedResponse =>
+  new UnexpectedResponse({
+    ...fieldsOf(attempt, now),
+    reason,
+    status: Option.some(response.status),
+    requestId: Answer.requestId(response.headers, attempt.redact),
+    detail,
+  })
+
+/** The failure of a body that is being read as a stream. */
+export const foldBody = (error: ResponseError, attempt: Attempt): RequestError =>
+  foldResponse(error, fieldsOf(attempt), describeError(error, attempt.redact))
+
 /** Every failure of an HTTP client, ours or another. */
-export const fold = (
+const fold = (
   error: HttpClientError,
   fields: ReturnType<typeof fieldsOf>,
   redact: (text: string) => string,
-): RequestError => {
-  const detail = redact(describeCause(error.cause) || (error.description ?? ""))
-  if (error._tag === "ResponseError") {
-    const reason = unreadable(error.cause)
-    if (reason !== undefined) {
-      return new UnexpectedResponse({ ...fields, status: Option.some(error.response.status), detail, reason })
-    }
-    return new Unavailable({ ...fields, detail, reason: "Disconnected" })
-  }
+): Failure => {
+  const detail = describeError(error, redact)
+  if (error._tag === "ResponseError") return foldResponse(error, fields, detail)
+  // What can't be written as a request will not be sendable the next time either. Its cause holds the request, with
+  // every header.
+  if (error.reason !== "Transport") return new InvalidInput({ path: fields.operation, problem: detail })
   return new Unavailable({ ...fields, detail, reason: neverSent(error.cause) ? "Connect" : "Disconnected" })
+}
+
+const describeError = (error: HttpClientError, redact: (text: string) => string): string =>
+  redact(describeCause(error.cause) || (error.description ?? ""))
+
+const foldResponse = (error: ResponseError, fields: ReturnType<typeof fieldsOf>, detail: string): RequestError => {
+  const reason = unreadable(error.cause)
+  return reason === undefined
+    ? new Unavailable({ ...fields, detail, reason: "Disconnected" })
+    : new UnexpectedResponse({ ...fields, status: Option.some(error.response.status), detail, reason })
 }
 
 /** Was the body there, but not to be decoded? What else stops a body is a lost connection. */

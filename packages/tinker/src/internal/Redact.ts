@@ -1,28 +1,42 @@
 /** Credentials on their way out, and out of the way of text that reaches an error or a log. */
+import * as Predicate from "effect/Predicate"
 import * as Redacted from "effect/Redacted"
 
-const shapes = /\b(?:tml-[\w-]+|eyJ[\w-]+(?:\.[\w-]+){0,2})/g
+/** Everything that reads like a Tinker credential, up to what can't be part of one in JSON, a URL or a sentence. */
+const shapes = /(?:tml-|eyJ)[^\s"'<>\\,;&(){}[\]]+/g
 
 /**
- * Everything that looks like a Tinker credential goes, and every secret that is known. Very short secrets are left
- * alone: replacing each "a" would destroy the text and protect nothing.
+ * Takes out every secret that is known, then everything of their shape. Very short secrets are left alone: replacing
+ * each "a" would destroy the text and protect nothing.
  */
-export const redact = (text: string, secrets: Iterable<Redacted.Redacted<string>> = []): string => {
-  let result = text.replace(shapes, "<redacted>")
-  for (const secret of secrets) {
-    const value = Redacted.value(secret)
-    if (value.length >= 4) result = result.replaceAll(value, "<redacted>")
-  }
-  return result
+export const redactor = (secrets: Iterable<Redacted.Redacted<string>>): ((text: string) => string) => {
+  const known = Array.from(secrets, Redacted.value)
+    .filter((secret) => secret.length >= 4)
+    // A longer one first: it may hold a shorter one.
+    .toSorted((a, b) => b.length - a.length)
+  return (text) =>
+    known.reduce((rest, secret) => rest.replaceAll(secret, "<redacted>"), text).replace(shapes, "<redacted>")
 }
 
+/** The same for every text inside a JSON value. */
+export const redactJson = (value: unknown, redact: (text: string) => string): unknown => {
+  if (typeof value === "string") return redact(value)
+  if (Array.isArray(value)) return value.map((item) => redactJson(item, redact))
+  if (!Predicate.isRecord(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [redact(key), redactJson(item, redact)]))
+}
+
+type Headers = Readonly<Record<string, string | Redacted.Redacted<string>>>
+
 /** Header values as they go to the socket. */
-export const reveal = (
-  headers: Readonly<Record<string, string | Redacted.Redacted<string>>>,
-): Readonly<Record<string, string>> =>
+export const reveal = (headers: Headers): Readonly<Record<string, string>> =>
   Object.fromEntries(
     Object.entries(headers).map(([name, value]) => [
       name.toLowerCase(),
       Redacted.isRedacted(value) ? Redacted.value(value) : value,
     ]),
   )
+
+/** Of some values, those that were given as secrets. */
+export const secretsIn = (values: object): ReadonlyArray<Redacted.Redacted<string>> =>
+  Object.values(values).filter((value): value is Redacted.Redacted<string> => Redacted.isRedacted(value))

@@ -6,30 +6,37 @@ import * as Exit from "effect/Exit"
 import * as FiberId from "effect/FiberId"
 import type * as Scope from "effect/Scope"
 
+export interface SingleFlight<A, E> {
+  /** Joins the run under way or starts one. */
+  readonly run: Effect.Effect<A, E>
+  readonly isRunning: () => boolean
+}
+
 /**
- * An effect that joins the run under way or starts one in `scope`. Interrupting one caller leaves the run to the
- * others. When the scope ends the run, callers get `closed` instead of an interruption that they did not ask for.
+ * Runs in `scope`, so interrupting one caller leaves the run to the others. When the scope ends the run, callers get
+ * `closed` instead of an interruption that they did not ask for.
  */
 export const make = <A, E, E2>(
   work: Effect.Effect<A, E>,
   scope: Scope.Scope,
   closed: () => E2,
-): Effect.Effect<A, E | E2> => {
+): SingleFlight<A, E | E2> => {
   let current: Deferred.Deferred<A, E | E2> | undefined
-  return Effect.uninterruptibleMask((restore) =>
+  const run = Effect.uninterruptibleMask((restore) =>
     Effect.suspend(() => {
       if (current !== undefined) return restore(Deferred.await(current))
-      const run = Deferred.unsafeMake<A, E | E2>(FiberId.none)
-      current = run
+      const outcome = Deferred.unsafeMake<A, E | E2>(FiberId.none)
+      current = outcome
       return Effect.flatMap(Effect.forkIn(Effect.interruptible(work), scope), (fiber) => {
         // An observer also hears of a fiber that never started because its scope was closed already.
         fiber.addObserver((exit) => {
           current = undefined
           const dead = Exit.isFailure(exit) && Cause.isInterrupted(exit.cause)
-          Deferred.unsafeDone(run, dead ? Exit.fail(closed()) : exit)
+          Deferred.unsafeDone(outcome, dead ? Exit.fail(closed()) : exit)
         })
-        return restore(Deferred.await(run))
+        return restore(Deferred.await(outcome))
       })
     }),
   )
+  return { run, isRunning: () => current !== undefined }
 }

@@ -41,6 +41,7 @@ export interface Behaviour {
 }
 
 export interface Vector {
+  readonly call: { readonly op: string }
   readonly request: {
     readonly method: string
     readonly path: string

@@ -1,11 +1,13 @@
 /**
- * CPU per small request: undici's bare `dispatch`, its `request`, our client, and the one of @effect/platform-node,
+ * CPU per small request: undici's bare `dispatch`, its `request`, our client, a whole call
+ * of ours (schemas, credentials, deadline, retries, span), and the client of @effect/platform-node,
  * against a server in another process. Run: tsx scripts/bench/http.ts [requests per round]
  */
 import { HttpBody, HttpClient, HttpClientRequest } from "@effect/platform"
 import { NodeHttpClient } from "@effect/platform-node"
 import { UndiciHttpClient } from "@effect-tinker/node"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { Api, TinkerConfig, Transport } from "effect-tinker"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { Pool } from "undici"
@@ -74,15 +76,23 @@ const effects = (one: () => Effect.Effect<unknown, unknown>) => () => {
 }
 
 const program = Effect.gen(function* () {
-  const ours = yield* UndiciHttpClient.make({ connections: { rest: concurrency } })
+  const ours = yield* UndiciHttpClient.make({ connections: { rest: concurrency, train: concurrency } })
   const theirs = Context.get(yield* Layer.build(NodeHttpClient.layerUndici), HttpClient.HttpClient)
   const built = build()
+  const { transport } = yield* Transport.make.pipe(
+    Effect.provideService(HttpClient.HttpClient, ours),
+    Effect.provide(TinkerConfig.layer({ baseUrl: origin, apiKey: Redacted.make("tml-k") })),
+  )
   const cases: Record<string, () => Promise<void>> = {
     "undici dispatch": many(dispatch),
     "undici request": many(request),
     "dispatch in an Effect": effects(() => Effect.promise(dispatch)),
     UndiciHttpClient: effects(() => call(ours, built)),
     "  and building the request": effects(() => call(ours, build())),
+    "Transport.call": effects(() => transport.call(Api.unloadModel, { modelId: "m" })),
+    "Transport.call, tracer off": effects(() =>
+      Effect.withTracerEnabled(transport.call(Api.unloadModel, { modelId: "m" }), false),
+    ),
     "NodeHttpClient.layerUndici": effects(() => call(theirs, built)),
     "layerUndici, tracer off": effects(() => Effect.withTracerEnabled(call(theirs, built), false)),
   }

@@ -223,6 +223,7 @@ export const make: Effect.Effect<
     exchange: (attempt: Http.Attempt) => Effect.Effect<A, TinkerError>,
   ): Effect.Effect<A, TinkerError> =>
     Effect.suspend(() => {
+      if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
       const problem = checkOptions(endpoint.operation, options)
       if (Option.isSome(problem)) return Effect.fail(problem.value)
       const rendered = Endpoint.render(endpoint, input as never)
@@ -264,34 +265,48 @@ export const make: Effect.Effect<
         })
       }
 
-      const retrying = Effect.gen(function* () {
-        if (closed) return yield* new ClientClosed({ operation: endpoint.operation })
-        // Before the policy, because it also fetches the flags, which the policy reads.
-        const first = yield* auth.token
-        const schedule = yield* policyOf(endpoint, options)
-        const startedAt = yield* Clock.currentTimeMillis
-        const next = Effect.suspend(() =>
-          retryCount === 0
-            ? attempt(startedAt, first)
-            : Effect.flatMap(auth.again(first), (token) => attempt(startedAt, token)),
+      const warned = (error: TinkerError) =>
+        mayRetry(endpoint)(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
+
+      /** The schedule is made when it is needed: most requests succeed at once. */
+      const retry = (
+        startedAt: number,
+        first: Redacted.Redacted<string>,
+        failure: TinkerError,
+      ): Effect.Effect<A, TinkerError> => {
+        let known: TinkerError | undefined = failure
+        const next = Effect.suspend(() => {
+          const error = known
+          known = undefined
+          return error === undefined
+            ? Effect.flatMap(auth.again(first), (token) => attempt(startedAt, token))
+            : Effect.fail(error)
+        })
+        return Effect.flatMap(policyOf(endpoint, options), (schedule) =>
+          Effect.retry(Effect.tapError(next, warned), { schedule, while: mayRetry(endpoint) }),
         )
-        const warned = Effect.tapError(next, (error) =>
-          mayRetry(endpoint)(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void,
-        )
-        return yield* Effect.retry(warned, { schedule, while: mayRetry(endpoint) })
-      })
-      return Effect.withSpan(retrying, `tinker.${endpoint.operation}`, { kind: "client" })
+      }
+
+      const lifetime = Effect.flatMap(auth.token, (token) =>
+        Effect.flatMap(Clock.currentTimeMillis, (startedAt) =>
+          Effect.catchAll(attempt(startedAt, token), (error) =>
+            mayRetry(endpoint)(error) ? retry(startedAt, token, error) : Effect.fail(error),
+          ),
+        ),
+      )
+      return Effect.withSpan(lifetime, `tinker.${endpoint.operation}`, { kind: "client", captureStackTrace: false })
     })
 
   const request =
     (auth: Auth): Service["call"] =>
     (endpoint, input, options = {}) =>
       perform(endpoint, input, options, auth, (attempt) =>
-        Effect.gen(function* () {
-          const reply = yield* http.send(attempt)
-          yield* announceDeprecation(attempt, reply.headers)
-          return yield* decode(endpoint, reply, attempt, yield* Clock.currentTimeMillis)
-        }),
+        Effect.flatMap(http.send(attempt), (reply) =>
+          Effect.zipRight(
+            announceDeprecation(attempt, reply.headers),
+            Effect.flatMap(Clock.currentTimeMillis, (now) => decode(endpoint, reply, attempt, now)),
+          ),
+        ),
       )
 
   const fixed = (token: Auth["token"]): Auth => ({

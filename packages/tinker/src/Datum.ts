@@ -28,7 +28,7 @@ export interface Span {
  */
 export type Provenance =
   | { readonly modelInputSpans: ReadonlyArray<Span>; readonly lossInputSpans: ReadonlyArray<Span> }
-  | { readonly modelInputSpans?: never; readonly lossInputSpans?: never }
+  | { readonly modelInputSpans?: undefined; readonly lossInputSpans?: undefined }
 
 /**
  * @since 0.1.0

@@ -8,6 +8,7 @@ import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import * as ParseResult from "effect/ParseResult"
 import type * as Schema from "effect/Schema"
+import { fromIssue } from "./internal/Invalid.ts"
 import { snakeCase } from "./internal/Wire.ts"
 import { InvalidInput } from "./TinkerError.ts"
 
@@ -242,49 +243,28 @@ export const render = <Input, Output>(
     }
   })
 
-const encode = (
+// Values that hold themselves, are deeper than the stack, or come from a program without types.
+const guarded = <A>(
   operation: string,
-  schema: Schema.Schema.AnyNoContext | undefined,
-  input: unknown,
-): Either.Either<Readonly<Record<string, unknown>>, InvalidInput> => {
-  if (schema === undefined) return Either.right({})
+  encode: () => Either.Either<A, InvalidInput>,
+): Either.Either<A, InvalidInput> => {
   try {
-    return Either.mapLeft(ParseResult.encodeUnknownEither(schema)(input), (issue) => invalid(operation, input, issue))
+    return encode()
   } catch (cause) {
-    // Metadata that holds itself has no end.
     return Either.left(new InvalidInput({ path: operation, problem: "can't be encoded", cause }))
   }
 }
 
-// Only the first problem, and never the value itself unless it is a number or the like: inputs hold prompts and keys.
-const invalid = (operation: string, input: unknown, issue: ParseResult.ParseIssue): InvalidInput => {
-  const [first] = ParseResult.ArrayFormatter.formatIssueSync(issue)
-  const path = first?.path ?? []
-  const problem = (first?.message ?? "can't be encoded").replace(/, actual [^]*$/, "")
-  return new InvalidInput({
-    path: path.reduce<string>(
-      (text, key) => (typeof key === "number" ? `${text}[${key}]` : `${text}.${String(key)}`),
-      operation,
-    ),
-    problem: problem === first?.message ? problem : `${problem}, got ${sort(path.reduce<unknown>(property, input))}`,
-  })
-}
-
-const property = (value: unknown, key: PropertyKey): unknown =>
-  typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined
-
-const sort = (value: unknown): string => {
-  switch (typeof value) {
-    case "number":
-    case "boolean":
-    case "undefined":
-      return String(value)
-    case "object":
-      return value === null ? "null" : Array.isArray(value) ? "an array" : "an object"
-    default:
-      return `a ${typeof value}`
-  }
-}
+const encode = (
+  operation: string,
+  schema: Schema.Schema.AnyNoContext | undefined,
+  input: unknown,
+): Either.Either<Readonly<Record<string, unknown>>, InvalidInput> =>
+  schema === undefined
+    ? Either.right({})
+    : guarded(operation, () =>
+        Either.mapLeft(ParseResult.encodeUnknownEither(schema)(input), (issue) => fromIssue(operation, input, issue)),
+      )
 
 const renderPath = (
   { operation, path }: Endpoint<never, unknown>,
@@ -330,18 +310,17 @@ const renderBody = <Input>(
     case "none":
       return Either.right(undefined)
     case "json":
-      return Either.flatMap(encode(operation, body.schema, input), (encoded) =>
-        Either.try({
-          try: () => ({
-            contentType: "application/json",
-            bytes: JSON.stringify(without.size === 0 ? encoded : trim(operation, body.schema, input, encoded, without)),
-          }),
-          catch: (cause) => new InvalidInput({ path: operation, problem: "can't be written as JSON", cause }),
-        }),
+      return guarded(operation, () =>
+        Either.map(encode(operation, body.schema, input), (encoded) => ({
+          contentType: "application/json",
+          bytes: JSON.stringify(without.size === 0 ? encoded : trim(operation, body.schema, input, encoded, without)),
+        })),
       )
     case "bytes":
-      // The constructor `bytes` ties `encode` to the endpoint's own input type.
-      return Either.map(body.encode(input as never), (bytes) => ({ contentType: body.contentType, bytes }))
+      return guarded(operation, () =>
+        // The constructor `bytes` ties `encode` to the endpoint's own input type.
+        Either.map(body.encode(input as never), (bytes) => ({ contentType: body.contentType, bytes })),
+      )
   }
 }
 

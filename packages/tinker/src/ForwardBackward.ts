@@ -6,12 +6,13 @@
  */
 import * as Either from "effect/Either"
 import * as ParseResult from "effect/ParseResult"
-import * as Schema from "effect/Schema"
+import * as Predicate from "effect/Predicate"
 import * as Proto from "./internal/ForwardBackwardProto.ts"
+import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
 import type { PreparedBatch, PreparedChunk, PreparedDatum, PreparedInput } from "./Loss.ts"
 import * as ModelInput from "./ModelInput.ts"
 import * as TensorData from "./TensorData.ts"
-import { InvalidInput } from "./TinkerError.ts"
+import type { InvalidInput } from "./TinkerError.ts"
 
 /**
  * @since 0.1.0
@@ -19,6 +20,7 @@ import { InvalidInput } from "./TinkerError.ts"
  */
 export interface Request {
   readonly modelId: string
+  /** From 0 to 2^31 - 1. */
   readonly seqId: number
   /** All of what was prepared, or a slice of its data. */
   readonly batch: PreparedBatch
@@ -26,12 +28,25 @@ export interface Request {
 }
 
 /**
- * For `POST forward_backward` with `application/x-protobuf`. An image asset pointer has no protobuf form.
+ * For `POST forward_backward` with `application/x-protobuf`. Image asset pointers have no protobuf form, and neither
+ * have the height and width of an image: they are refused.
  *
  * @since 0.1.0
  * @category encoding
  */
-export const toProtobuf: (request: Request) => Either.Either<Uint8Array<ArrayBuffer>, InvalidInput> = Proto.encode
+export const toProtobuf = (request: Request): Either.Either<Uint8Array<ArrayBuffer>, InvalidInput> =>
+  Either.flatMap(check(request), Proto.encode)
+
+const check = (request: Request): Result<Request> => {
+  if (!Predicate.isRecord(request)) return invalid("request", `expected an object, got ${describe(request)}`)
+  const { batch, modelId, seqId } = request
+  if (typeof modelId !== "string") return invalid("modelId", `expected a text, got ${describe(modelId)}`)
+  if (!Number.isInteger(seqId) || seqId < 0 || seqId > 2 ** 31 - 1)
+    return invalid("seqId", `expected an integer from 0 to 2^31 - 1, got ${describe(seqId)}`)
+  return Predicate.isRecord(batch) && Array.isArray(batch.data)
+    ? Either.right(request)
+    : invalid("batch", `expected what Loss.prepare gives, got ${describe(batch)}`)
+}
 
 /**
  * @since 0.1.0
@@ -57,25 +72,26 @@ export type RequestJson = { readonly model_id: string; readonly seq_id: number }
 
 /**
  * For `POST forward_backward`, or `POST forward` if `forwardOnly`, as JSON. What JSON can't say (NaN, infinities,
- * integers beyond ±(2^53 - 1), provenance) is refused, not dropped.
+ * integers beyond ±(2^53 - 1), provenance) is refused, not dropped. Sparse tensors are sent dense: the servers that
+ * read this form know no other; one of more than 2^24 elements is refused.
  *
  * @since 0.1.0
  * @category encoding
  */
 export const toJson = (request: Request): Either.Either<RequestJson, InvalidInput> =>
   Either.gen(function* () {
-    const { loss } = request.batch
+    const { batch, forwardOnly, modelId, seqId } = yield* check(request)
     const data: Array<InputJson["data"][number]> = []
-    for (const datum of request.batch.data) data.push(yield* datumJson(datum))
+    for (const datum of batch.data) data.push(yield* datumJson(datum))
     const input: InputJson = {
       data,
-      loss_fn: loss.name,
-      ...(Object.keys(loss.config).length > 0 && { loss_fn_config: loss.config }),
+      loss_fn: batch.loss.name,
+      ...(Object.keys(batch.loss.config).length > 0 && { loss_fn_config: batch.loss.config }),
     }
     return {
-      ...(request.forwardOnly ? { forward_input: input } : { forward_backward_input: input }),
-      model_id: request.modelId,
-      seq_id: request.seqId,
+      ...(forwardOnly ? { forward_input: input } : { forward_backward_input: input }),
+      model_id: modelId,
+      seq_id: seqId,
     }
   })
 
@@ -88,34 +104,26 @@ const datumJson = (datum: PreparedDatum) =>
         "provenance spans have no JSON form, and this server reads no other",
       )
     const inputs: Record<string, TensorData.TensorJson> = {}
-    for (const { key, name, tensor } of datum.inputs) {
-      const json = yield* tensorJson(tensor, `${path}.inputs.${key}`)
-      if (json.data.includes(null))
-        return yield* invalid(`${path}.inputs.${key}[${json.data.indexOf(null)}]`, "JSON can't say NaN")
-      inputs[name] = json
-    }
-    return {
-      model_input: { chunks: yield* Either.all(datum.chunks.map((chunk) => chunkJson(chunk, `${path}.modelInput`))) },
-      loss_fn_inputs: inputs,
-    }
+    for (const { key, name, tensor } of datum.inputs) inputs[name] = yield* tensorJson(tensor, `${path}.inputs.${key}`)
+    const chunks: Array<typeof ModelInput.Chunk.Encoded> = []
+    for (const [index, chunk] of datum.chunks.entries())
+      chunks.push(yield* chunkJson(chunk, `${path}.modelInput.chunks[${index}]`))
+    return { model_input: { chunks }, loss_fn_inputs: inputs }
   })
 
-const tensorJson = (tensor: PreparedInput["tensor"], path: string) =>
-  TensorData.isTensorData(tensor)
-    ? encode(TensorData.TensorData, tensor, path)
-    : Either.flatMap(TensorData.from(tensor.dtype, tensor.data, path), (tensor) =>
-        encode(TensorData.TensorData, tensor, path),
-      )
-
-const chunkJson = (chunk: PreparedChunk, path: string) =>
-  chunk.type !== "encoded_text" || chunk.tokens instanceof Int32Array
-    ? encode(ModelInput.Chunk, chunk as ModelInput.Chunk, path)
-    : Either.right({ type: chunk.type, tokens: chunk.tokens })
-
-const invalid = (path: string, problem: string) => Either.left(new InvalidInput({ path, problem }))
-
-const encode = <A, I>(schema: Schema.Schema<A, I>, value: A, path: string): Either.Either<I, InvalidInput> =>
-  Either.mapLeft(Schema.encodeEither(schema)(value), (cause) => {
-    const problem = ParseResult.ArrayFormatter.formatErrorSync(cause).map((issue) => issue.message)
-    return new InvalidInput({ path, problem: problem.join("; ") })
+const tensorJson = (tensor: PreparedInput["tensor"], path: string): Result<TensorData.TensorJson> => {
+  const numbers = TensorData.isTensorData(tensor) ? TensorData.toNumbers(tensor, path) : Either.right(tensor.data)
+  return Either.flatMap(numbers, (data) => {
+    const bad = data.findIndex((value) => !Number.isFinite(value))
+    return bad < 0
+      ? Either.right({ data, dtype: tensor.dtype, ...(tensor.shape !== undefined && { shape: tensor.shape }) })
+      : invalid(`${path}[${bad}]`, `JSON can't say ${data[bad]}`)
   })
+}
+
+const encodeChunk = ParseResult.encodeEither(ModelInput.Chunk)
+
+const chunkJson = (chunk: PreparedChunk, path: string): Result<typeof ModelInput.Chunk.Encoded> =>
+  chunk.type === "encoded_text"
+    ? Either.right({ type: chunk.type, tokens: Array.from(chunk.tokens) })
+    : Either.mapLeft(encodeChunk(chunk), (issue) => fromIssue(path, chunk, issue))

@@ -5,12 +5,15 @@
  * @since 0.1.0
  */
 import * as Either from "effect/Either"
+import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
+import type * as Types from "effect/Types"
 import type { Datum, Span } from "./Datum.ts"
+import { describe, invalid, type Result } from "./internal/Invalid.ts"
+import { aToken, firstNonToken, kinds } from "./internal/Numbers.ts"
 import * as ModelInput from "./ModelInput.ts"
 import * as TensorData from "./TensorData.ts"
-import { aToken, describe, firstNonToken, kinds } from "./internal/Numbers.ts"
-import { InvalidInput } from "./TinkerError.ts"
+import type { InvalidInput } from "./TinkerError.ts"
 
 /**
  * One input of a loss: its name on the wire, its element type, and whether a datum can do without.
@@ -36,6 +39,8 @@ export interface Loss<in Inputs> {
   /** As on the wire. */
   readonly config: Readonly<Record<string, number | string>>
   readonly inputs: Readonly<Record<string, InputSpec>>
+  /** Whether every input with one dimension has one element for each target token. */
+  readonly perToken: boolean
   /** Types only. */
   readonly "~inputs"?: (inputs: Inputs) => void
 }
@@ -71,7 +76,7 @@ export interface PolicyInputs {
   readonly targetTokens: Ints
   readonly logprobs: Floats
   readonly advantages: Floats
-  readonly weights?: Floats
+  readonly weights?: Floats | undefined
 }
 
 /**
@@ -80,9 +85,9 @@ export interface PolicyInputs {
  */
 export interface ClippedInputs extends PolicyInputs {
   /** For each token, in place of the configured one. */
-  readonly clipLowThreshold?: Floats
+  readonly clipLowThreshold?: Floats | undefined
   /** For each token, in place of the configured one. */
-  readonly clipHighThreshold?: Floats
+  readonly clipHighThreshold?: Floats | undefined
 }
 
 /**
@@ -90,7 +95,7 @@ export interface ClippedInputs extends PolicyInputs {
  * @category models
  */
 export interface GspoInputs extends ClippedInputs {
-  readonly sequenceRatioMask?: Floats
+  readonly sequenceRatioMask?: Floats | undefined
 }
 
 /**
@@ -100,49 +105,75 @@ export interface GspoInputs extends ClippedInputs {
  * @category models
  */
 export interface ClipConfig {
-  readonly clipLowThreshold?: number
-  readonly clipHighThreshold?: number
-}
-
-const needed = (name: string, dtype: TensorData.Dtype): InputSpec => ({ name, dtype, required: true })
-const optional = (name: string, dtype: TensorData.Dtype): InputSpec => ({ name, dtype, required: false })
-
-type Table<Inputs> = { readonly [K in keyof Inputs]-?: InputSpec }
-
-const crossEntropyInputs: Table<CrossEntropyInputs> = {
-  targetTokens: needed("target_tokens", "int64"),
-  weights: needed("weights", "float32"),
-}
-
-const policyInputs: Table<PolicyInputs> = {
-  targetTokens: needed("target_tokens", "int64"),
-  logprobs: needed("logprobs", "float32"),
-  advantages: needed("advantages", "float32"),
-  weights: optional("weights", "float32"),
-}
-
-const clippedInputs: Table<ClippedInputs> = {
-  ...policyInputs,
-  clipLowThreshold: optional("clip_low_threshold", "float32"),
-  clipHighThreshold: optional("clip_high_threshold", "float32"),
-}
-
-const gspoInputs: Table<GspoInputs> = {
-  ...clippedInputs,
-  sequenceRatioMask: optional("sequence_ratio_mask", "float32"),
+  readonly clipLowThreshold?: number | undefined
+  readonly clipHighThreshold?: number | undefined
 }
 
 /**
- * A loss function that this module doesn't know, e.g. one of another server.
+ * The element type of an input; with a question mark a datum can do without it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Kind = TensorData.Dtype | `${TensorData.Dtype}?`
+
+/**
+ * What datums carry when a loss declares these kinds of input.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Declared<Kinds> = Types.Simplify<
+  {
+    readonly [K in keyof Kinds as Kinds[K] extends TensorData.Dtype ? K : never]: TensorData.Input<
+      Kinds[K] & TensorData.Dtype
+    >
+  } & {
+    readonly [K in keyof Kinds as Kinds[K] extends TensorData.Dtype ? never : K]?:
+      | (Kinds[K] extends `${infer D extends TensorData.Dtype}?` ? TensorData.Input<D> : never)
+      | undefined
+  }
+>
+
+/** The inputs that losses share have names of their own on the wire. */
+const wireNames: ReadonlyMap<string, string> = new Map([
+  ["targetTokens", "target_tokens"],
+  ["clipLowThreshold", "clip_low_threshold"],
+  ["clipHighThreshold", "clip_high_threshold"],
+  ["sequenceRatioMask", "sequence_ratio_mask"],
+])
+
+/**
+ * A loss function that this module doesn't know, e.g. one of another server. `inputs` declares what its datums carry,
+ * e.g. `{ targetTokens: "int64", bonus: "float32?" }`. The inputs of the losses below have their usual names
+ * (`targetTokens`); any other name is sent as it is written.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const make = <Inputs>(options: {
+export const make = <const Kinds extends Readonly<Record<string, Kind>>>(options: {
   readonly name: string
-  readonly inputs: Table<Inputs>
-  readonly config?: Readonly<Record<string, number | string>>
-}): Loss<Inputs> => ({ name: options.name, inputs: options.inputs, config: options.config ?? {} })
+  readonly inputs: Kinds
+  readonly config?: Readonly<Record<string, number | string>> | undefined
+  readonly perToken?: boolean | undefined
+}): Loss<Declared<Kinds>> => ({
+  name: options.name,
+  config: options.config ?? {},
+  inputs: Object.fromEntries(
+    Object.entries(options.inputs).map(([key, kind]) => {
+      // From a program without types it may be anything: `prepare` refuses that.
+      const dtype = String(kind).replace(/\?$/, "") as TensorData.Dtype
+      return [key, { name: wireNames.get(key) ?? key, dtype, required: dtype === kind }]
+    }),
+  ),
+  perToken: options.perToken ?? false,
+})
+
+const supervised = { targetTokens: "int64", weights: "float32" } as const
+
+const policy = { targetTokens: "int64", logprobs: "float32", advantages: "float32", weights: "float32?" } as const
+
+const clipped = { ...policy, clipLowThreshold: "float32?", clipHighThreshold: "float32?" } as const
 
 /**
  * Weighted log likelihood of the target tokens: supervised learning.
@@ -150,7 +181,11 @@ export const make = <Inputs>(options: {
  * @since 0.1.0
  * @category constructors
  */
-export const crossEntropy: Loss<CrossEntropyInputs> = make({ name: "cross_entropy", inputs: crossEntropyInputs })
+export const crossEntropy: Loss<CrossEntropyInputs> = make({
+  name: "cross_entropy",
+  inputs: supervised,
+  perToken: true,
+})
 
 /**
  * Policy gradient, corrected for the policy that sampled.
@@ -158,7 +193,11 @@ export const crossEntropy: Loss<CrossEntropyInputs> = make({ name: "cross_entrop
  * @since 0.1.0
  * @category constructors
  */
-export const importanceSampling: Loss<PolicyInputs> = make({ name: "importance_sampling", inputs: policyInputs })
+export const importanceSampling: Loss<PolicyInputs> = make({
+  name: "importance_sampling",
+  inputs: policy,
+  perToken: true,
+})
 
 /**
  * Proximal policy optimization. What isn't configured is the server's default.
@@ -167,7 +206,7 @@ export const importanceSampling: Loss<PolicyInputs> = make({ name: "importance_s
  * @category constructors
  */
 export const ppo = (config: ClipConfig = {}): Loss<ClippedInputs> =>
-  make({ name: "ppo", inputs: clippedInputs, config: clip(config) })
+  make({ name: "ppo", inputs: clipped, config: clip(config), perToken: true })
 
 /**
  * Policy gradient with clipped importance weights.
@@ -176,7 +215,7 @@ export const ppo = (config: ClipConfig = {}): Loss<ClippedInputs> =>
  * @category constructors
  */
 export const cispo = (config: ClipConfig = {}): Loss<ClippedInputs> =>
-  make({ name: "cispo", inputs: clippedInputs, config: clip(config) })
+  make({ name: "cispo", inputs: clipped, config: clip(config), perToken: true })
 
 /**
  * Policy optimization with one ratio for a whole sequence.
@@ -185,7 +224,12 @@ export const cispo = (config: ClipConfig = {}): Loss<ClippedInputs> =>
  * @category constructors
  */
 export const gspo = (config: ClipConfig = {}): Loss<GspoInputs> =>
-  make({ name: "gspo", inputs: gspoInputs, config: clip(config) })
+  make({
+    name: "gspo",
+    inputs: { ...clipped, sequenceRatioMask: "float32?" },
+    config: clip(config),
+    perToken: true,
+  })
 
 /**
  * Direct reward optimization.
@@ -193,8 +237,8 @@ export const gspo = (config: ClipConfig = {}): Loss<GspoInputs> =>
  * @since 0.1.0
  * @category constructors
  */
-export const dro = (config: { readonly beta?: number } = {}): Loss<PolicyInputs> =>
-  make({ name: "dro", inputs: policyInputs, config: given({ beta: config.beta }) })
+export const dro = (config: { readonly beta?: number | undefined } = {}): Loss<PolicyInputs> =>
+  make({ name: "dro", inputs: policy, config: given({ beta: config.beta }), perToken: true })
 
 /**
  * Its configuration is open; the keys are the wire's, e.g. `kl_coeff`.
@@ -203,29 +247,18 @@ export const dro = (config: { readonly beta?: number } = {}): Loss<PolicyInputs>
  * @category constructors
  */
 export const stableReinforce = (config: Readonly<Record<string, number | string>> = {}): Loss<PolicyInputs> =>
-  make({ name: "stable_reinforce", inputs: policyInputs, config })
+  make({ name: "stable_reinforce", inputs: policy, config, perToken: true })
 
 /**
- * A loss function that was uploaded to the server. `inputs` declares what its datums carry. The inputs of the other
- * losses have their usual names (`targetTokens`); any other name is sent as it is written.
+ * A loss function that was uploaded to the server. `inputs` declares what its datums carry, as in {@link make}.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const custom = <const Dtypes extends Readonly<Record<string, TensorData.Dtype>>>(options: {
+export const custom = <const Kinds extends Readonly<Record<string, Kind>>>(options: {
   readonly lossId: string
-  readonly inputs: Dtypes
-}): Loss<{ readonly [K in keyof Dtypes]: TensorData.Input<Dtypes[K]> }> => ({
-  name: "custom",
-  config: { loss_id: options.lossId },
-  inputs: Object.fromEntries(
-    Object.entries(options.inputs).map(([key, dtype]) => [key, needed(wireNames[key] ?? key, dtype)]),
-  ),
-})
-
-const wireNames: Readonly<Record<string, string | undefined>> = Object.fromEntries(
-  Object.entries(gspoInputs).map(([key, spec]) => [key, spec.name]),
-)
+  readonly inputs: Kinds
+}): Loss<Declared<Kinds>> => make({ name: "custom", inputs: options.inputs, config: { loss_id: options.lossId } })
 
 const clip = (config: ClipConfig) =>
   given({ clip_low_threshold: config.clipLowThreshold, clip_high_threshold: config.clipHighThreshold })
@@ -237,12 +270,28 @@ const given = (config: Readonly<Record<string, number | undefined>>): Record<str
 }
 
 /**
+ * Turns keys that a datum of the loss hasn't got into mistakes that don't compile, also where the datum is not written
+ * down on the spot, e.g. in a `map`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Exact<Inputs, D> = D extends { readonly inputs: infer Given }
+  ? { readonly [K in Exclude<keyof D, keyof Datum>]: never } & {
+      readonly inputs: { readonly [K in Exclude<keyof Given, keyof Inputs>]: never }
+    }
+  : unknown
+
+/**
  * A datum for a loss, checked where it is written.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const datum = <Inputs>(_loss: Loss<Inputs>, datum: Datum<NoInfer<Inputs>>): Datum<Inputs> => datum
+export const datum = <Inputs, D extends Datum<NoInfer<Inputs>>>(
+  _loss: Loss<Inputs>,
+  datum: D & Exact<NoInfer<Inputs>, D>,
+): Datum<Inputs> => datum
 
 /**
  * A flat array of numbers that was checked. It is converted while it is written: a copy in between would cost more
@@ -264,7 +313,7 @@ export interface CheckedNumbers {
  * @since 0.1.0
  * @category models
  */
-export type PreparedChunk = ModelInput.Chunk | { readonly type: "encoded_text"; readonly tokens: ReadonlyArray<number> }
+export type PreparedChunk = ModelInput.Pieces["chunks"][number]
 
 /**
  * @since 0.1.0
@@ -279,8 +328,8 @@ export interface PreparedInput {
 }
 
 /**
- * A datum that can be sent: checked, every name the wire's. Arrays are held, not copied, so don't change them before
- * the request is answered.
+ * A datum that can be sent: checked, every name the wire's. Arrays are held, not copied: leave them alone until the
+ * batch was sent.
  *
  * @since 0.1.0
  * @category models
@@ -312,49 +361,77 @@ export interface PreparedBatch {
  * @since 0.1.0
  * @category conversions
  */
-export const prepare = <Inputs>(
+export const prepare = <Inputs, D extends Datum<NoInfer<Inputs>>>(
   loss: Loss<Inputs>,
-  data: ReadonlyArray<Datum<NoInfer<Inputs>>>,
-): Either.Either<PreparedBatch, InvalidInput> => {
-  for (const [key, value] of Object.entries(loss.config)) {
-    if (typeof value !== "string" && !Number.isFinite(value))
-      return invalid(`loss.config.${key}`, `expected a finite number or a text, got ${String(value)}`)
-  }
+  data: ReadonlyArray<D & Exact<NoInfer<Inputs>, D>>,
+): Either.Either<PreparedBatch, InvalidInput> => prepareUnknown(loss, data)
+
+/**
+ * {@link prepare} for data that the compiler knows little of: from a file, or in code that is generic in the loss. The
+ * checks are the same.
+ *
+ * @since 0.1.0
+ * @category conversions
+ */
+export const prepareUnknown = (loss: Loss<never>, data: unknown): Either.Either<PreparedBatch, InvalidInput> => {
+  const checked = checkLoss(loss)
+  if (Either.isLeft(checked)) return Either.left(checked.left)
   if (!Array.isArray(data) || data.length === 0) return invalid("data", "expected at least one datum")
   const specs = Object.entries(loss.inputs)
   const prepared: Array<PreparedDatum> = []
-  for (const [index, datum] of data.entries()) {
-    const result = prepareDatum(loss, specs, datum, index)
+  for (let index = 0; index < data.length; index++) {
+    const result = prepareDatum(loss, specs, data[index], index)
     if (Either.isLeft(result)) return Either.left(result.left)
     prepared.push(result.right)
   }
   return Either.right({ loss: { name: loss.name, config: loss.config }, data: prepared })
 }
 
-const invalid = (path: string, problem: string) => Either.left(new InvalidInput({ path, problem }))
+const checkLoss = (loss: Loss<never>): Result<void> => {
+  if (!Predicate.isRecord(loss) || typeof loss.name !== "string" || !Predicate.isRecord(loss.inputs))
+    return invalid("loss", "expected a loss, e.g. Loss.crossEntropy")
+  if (!Predicate.isRecord(loss.config))
+    return invalid("loss.config", `expected an object, got ${describe(loss.config)}`)
+  for (const [key, value] of Object.entries(loss.config)) {
+    if (typeof value !== "string" && !Number.isFinite(value))
+      return invalid(`loss.config.${key}`, `expected a finite number or a text, got ${describe(value)}`)
+  }
+  const names = new Set<string>()
+  for (const [key, spec] of Object.entries(loss.inputs)) {
+    if (!Predicate.isRecord(spec) || !Object.hasOwn(kinds, spec.dtype))
+      return invalid(`loss.inputs.${key}`, "expected float32 or int64")
+    if (names.has(spec.name)) return invalid(`loss.inputs.${key}`, `${spec.name} on the wire, as another input`)
+    names.add(spec.name)
+  }
+  return Either.void
+}
+
+const datumKeys = new Set(["modelInput", "inputs", "modelInputSpans", "lossInputSpans"])
 
 const prepareDatum = (
-  loss: Pick<Loss<never>, "name" | "inputs">,
+  loss: Loss<never>,
   specs: ReadonlyArray<readonly [string, InputSpec]>,
-  datum: Datum<unknown>,
+  datum: unknown,
   index: number,
-): Either.Either<PreparedDatum, InvalidInput> => {
+): Result<PreparedDatum> => {
   const path = `data[${index}]`
-  if (!Predicate.isRecord(datum)) return invalid(path, "expected a datum, { modelInput, inputs }")
-  if (!Predicate.isRecord(datum.inputs)) return invalid(`${path}.inputs`, `expected ${expected(loss)}`)
+  if (!isDatum(datum)) return invalid(path, `expected a datum, { modelInput, inputs }, got ${describe(datum)}`)
+  for (const key of Object.keys(datum)) {
+    if (!datumKeys.has(key)) return invalid(`${path}.${key}`, `unknown: a datum has ${[...datumKeys].join(", ")}`)
+  }
+  if (!Predicate.isRecord(datum.inputs)) return invalid(`${path}.inputs`, `expected an object: ${takes(loss)}`)
+  for (const key of Object.keys(datum.inputs)) {
+    if (!Object.hasOwn(loss.inputs, key)) return invalid(`${path}.inputs.${key}`, `unknown: ${takes(loss)}`)
+  }
   const chunks = prepareModelInput(datum.modelInput, `${path}.modelInput`)
   if (Either.isLeft(chunks)) return Either.left(chunks.left)
 
-  for (const key of Object.keys(datum.inputs)) {
-    if (!Object.hasOwn(loss.inputs, key)) return invalid(`${path}.inputs.${key}`, `unknown: ${expected(loss)}`)
-  }
   const inputs: Array<PreparedInput> = []
-  let bytes = 0
-  for (const chunk of chunks.right) bytes += chunkBytes(chunk)
+  let bytes = ModelInput.trainingBytes({ chunks: chunks.right })
   for (const [key, { name, dtype, required }] of specs) {
-    const value = datum.inputs[key]
+    const value = Object.hasOwn(datum.inputs, key) ? datum.inputs[key] : undefined
     if (value === undefined) {
-      if (required) return invalid(`${path}.inputs.${key}`, `missing: ${expected(loss)}`)
+      if (required) return invalid(`${path}.inputs.${key}`, `missing: ${takes(loss)}`)
       continue
     }
     const tensor = prepareTensor(dtype, value, `${path}.inputs.${key}`)
@@ -362,6 +439,8 @@ const prepareDatum = (
     inputs.push({ key, name, tensor: tensor.right })
     bytes += tensorBytes(tensor.right)
   }
+  const lengths = checkLengths(loss, chunks.right, inputs, path)
+  if (Either.isLeft(lengths)) return Either.left(lengths.left)
 
   const { modelInputSpans, lossInputSpans } = datum
   if ((modelInputSpans === undefined) !== (lossInputSpans === undefined)) {
@@ -371,27 +450,29 @@ const prepareDatum = (
       "missing: spans are given for both the model's input and the loss's, or for none",
     )
   }
-  const spans = spanProblem("modelInputSpans", modelInputSpans) ?? spanProblem("lossInputSpans", lossInputSpans)
-  if (spans !== undefined)
-    return invalid(`${path}.${spans}`, "expected { source: prompt or sampled, sequenceId, offset, length }")
+  const ofModel = checkSpans(modelInputSpans, `${path}.modelInputSpans`)
+  if (Either.isLeft(ofModel)) return Either.left(ofModel.left)
+  const ofLoss = checkSpans(lossInputSpans, `${path}.lossInputSpans`)
+  if (Either.isLeft(ofLoss)) return Either.left(ofLoss.left)
   return Either.right({
     index,
     chunks: chunks.right,
     inputs,
-    modelInputSpans: modelInputSpans ?? [],
-    lossInputSpans: lossInputSpans ?? [],
+    modelInputSpans: ofModel.right,
+    lossInputSpans: ofLoss.right,
     bytes,
   })
 }
 
+const isDatum = (value: unknown): value is { readonly [K in keyof Datum]: unknown } => Predicate.isRecord(value)
+
 const isFlatArray = (value: unknown): value is ReadonlyArray<number> =>
   Array.isArray(value) && typeof value[0] !== "object"
 
-const prepareModelInput = (
-  input: ModelInput.Input,
-  path: string,
-): Either.Either<ReadonlyArray<PreparedChunk>, InvalidInput> => {
-  if (!isFlatArray(input)) return Either.map(ModelInput.from(input, path), ({ chunks }) => chunks)
+const prepareModelInput = (input: unknown, path: string): Result<ReadonlyArray<PreparedChunk>> => {
+  if (input instanceof ModelInput.ModelInput) return Either.map(ModelInput.from(input, path), ({ chunks }) => chunks)
+  // What the value really is, is for `ModelInput` to find out.
+  if (!isFlatArray(input)) return Either.map(ModelInput.text(input as ModelInput.TokenIds, path), (text) => [text])
   const bad = firstNonToken(input)
   return bad < 0
     ? Either.right([{ type: "encoded_text", tokens: input }])
@@ -411,26 +492,32 @@ const prepareTensor = (
     : invalid(`${path}[${bad}]`, `expected ${kinds[dtype].expected}, got ${describe(input[bad])}`)
 }
 
-// As the service counts them, to cut a batch into requests where the reference does.
-const chunkBytes = (chunk: PreparedChunk): number => {
-  switch (chunk.type) {
-    case "encoded_text":
-      return 4 * chunk.tokens.length
-    case "image":
-      return chunk.data.length
-    case "image_asset_pointer":
-      return chunk.location.length
-    case "dmel":
-      return chunk.dmel.length
-  }
+const checkLengths = (
+  { perToken }: Loss<never>,
+  chunks: ReadonlyArray<PreparedChunk>,
+  inputs: ReadonlyArray<PreparedInput>,
+  path: string,
+): Result<void> => {
+  const targets = inputs.find(({ name }) => name === "target_tokens")
+  if (targets === undefined) return Either.void
+  const { shape, data } = targets.tensor
+  const rows = shape === undefined ? data.length : shape[0]
+  const tokens = Option.getOrElse(ModelInput.length({ chunks }), () => rows)
+  if (rows !== tokens)
+    return invalid(`${path}.inputs.${targets.key}`, `expected ${tokens}, as many as the model's input, got ${rows}`)
+  const odd = inputs.find(({ tensor: { shape, data } }) => (shape?.length ?? 1) === 1 && data.length !== rows)
+  return perToken && odd !== undefined
+    ? invalid(`${path}.inputs.${odd.key}`, `expected ${rows}, as many as ${targets.key}, got ${odd.tensor.data.length}`)
+    : Either.void
 }
 
+// As the service counts them, to cut a batch into requests where the reference does.
 const tensorBytes = ({ dtype, data, sparse }: PreparedInput["tensor"]): number => {
   const indices = sparse === undefined ? 0 : sparse.crowIndices.length + sparse.colIndices.length
   return data.length * (dtype === "float32" ? 4 : 8) + 8 * indices
 }
 
-const expected = (loss: Pick<Loss<never>, "name" | "inputs">): string => {
+const takes = (loss: Loss<never>): string => {
   const inputs = Object.entries(loss.inputs)
   const list = (required: boolean) =>
     inputs.filter(([, spec]) => spec.required === required).map(([key, spec]) => `${key} (${spec.dtype})`)
@@ -438,15 +525,20 @@ const expected = (loss: Pick<Loss<never>, "name" | "inputs">): string => {
   return `${loss.name} takes ${list(true).join(", ")}${more.length === 0 ? "" : `; optional: ${more.join(", ")}`}`
 }
 
-const spanProblem = (key: string, spans: ReadonlyArray<Span> | undefined): string | undefined => {
-  if (spans === undefined) return undefined
-  const isCount = (value: number) => Number.isSafeInteger(value) && value >= 0
-  const bad = spans.findIndex(
-    ({ source, sequenceId, offset, length }) =>
-      (source !== "prompt" && source !== "sampled") ||
-      typeof sequenceId !== "string" ||
-      !isCount(offset) ||
-      !isCount(length),
-  )
-  return bad < 0 ? undefined : `${key}[${bad}]`
+const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0
+
+const isSpan = (value: unknown): value is Span =>
+  Predicate.isRecord(value) &&
+  (value["source"] === "prompt" || value["source"] === "sampled") &&
+  typeof value["sequenceId"] === "string" &&
+  isCount(value["offset"]) &&
+  isCount(value["length"])
+
+const checkSpans = (spans: unknown, path: string): Result<ReadonlyArray<Span>> => {
+  if (spans === undefined) return Either.right([])
+  if (!Array.isArray(spans)) return invalid(path, `expected an array of spans, got ${describe(spans)}`)
+  const bad = spans.findIndex((span) => !isSpan(span))
+  return bad < 0
+    ? Either.right(spans)
+    : invalid(`${path}[${bad}]`, "expected { source: prompt or sampled, sequenceId, offset, length }")
 }

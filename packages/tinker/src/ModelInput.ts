@@ -8,16 +8,28 @@ import * as Either from "effect/Either"
 import { dual } from "effect/Function"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
+import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
-import { aToken, describe, firstNonToken } from "./internal/Numbers.ts"
+import { Bytes } from "./internal/Base64.ts"
+import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
+import { aToken, firstNonToken, isFlat } from "./internal/Numbers.ts"
 import * as Wire from "./internal/Wire.ts"
-import { InvalidInput } from "./TinkerError.ts"
 
-type Result<A> = Either.Either<A, InvalidInput>
-
-const invalid = (path: string, problem: string) => Either.left(new InvalidInput({ path, problem }))
-
-const isArray = (value: unknown): value is ReadonlyArray<number> => Array.isArray(value)
+/**
+ * What token ids may be in. An `Int32Array` is held as it is and not looked into; everything else is checked and
+ * converted.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type TokenIds =
+  | ReadonlyArray<number>
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | Uint8Array
+  | Uint16Array
+  | Uint32Array
 
 /**
  * Token ids: checked in one loop, not one by one through a schema.
@@ -26,8 +38,13 @@ const isArray = (value: unknown): value is ReadonlyArray<number> => Array.isArra
  * @category schemas
  */
 export const Tokens: Schema.Schema<Int32Array, ReadonlyArray<number>> = Schema.transformOrFail(
-  Schema.declare(isArray),
-  Schema.declare((value): value is Int32Array => value instanceof Int32Array),
+  Schema.declare((value): value is ReadonlyArray<number> => Array.isArray(value), {
+    identifier: "an array of token ids",
+  }),
+  Schema.declare((value): value is Int32Array => value instanceof Int32Array, {
+    identifier: "an Int32Array of token ids",
+    arbitrary: () => (fc) => fc.int32Array({ min: 0 }),
+  }),
   {
     strict: true,
     decode: (ids, _, ast) =>
@@ -54,14 +71,15 @@ export const Text = Schema.Struct({ type: Schema.Literal("encoded_text"), tokens
 export type Text = typeof Text.Type
 
 /**
- * An image, its bytes in memory. `height`, `width` and `tokens` exist for older servers and are sent only when given.
+ * An image, its bytes in memory. `height`, `width` and `tokens` exist for older servers and are sent only when given;
+ * the first two only to servers that read JSON.
  *
  * @since 0.1.0
  * @category models
  */
 export const Image = Wire.struct({
   type: Schema.Literal("image"),
-  data: Schema.Uint8ArrayFromBase64,
+  data: Bytes,
   format: Format,
   expectedTokens: Wire.omitted(Count),
   height: Wire.omitted(Count),
@@ -95,12 +113,13 @@ export const ImageAsset = Wire.struct({
 export type ImageAsset = typeof ImageAsset.Type
 
 /**
- * Audio: an opaque container, so nothing here knows how many tokens it takes.
+ * Audio: an opaque container. How many tokens it takes is its first dimension, which only its maker knows; `length`
+ * tells it to this program, and is not sent.
  *
  * @since 0.1.0
  * @category models
  */
-export const Dmel = Schema.Struct({ type: Schema.Literal("dmel"), dmel: Schema.Uint8ArrayFromBase64 })
+export const Dmel = Schema.Struct({ type: Schema.Literal("dmel"), dmel: Bytes, length: Wire.local(Count) })
 
 /**
  * @since 0.1.0
@@ -136,15 +155,22 @@ export class ModelInput extends Schema.Class<ModelInput>("effect-tinker/ModelInp
  * @since 0.1.0
  * @category models
  */
-export type Input = ModelInput | ReadonlyArray<number> | Int32Array
+export type Input = ModelInput | TokenIds
+
+/**
+ * The pieces in their order. They are not looked into here: whoever sends them does ({@link from}).
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const fromChunks = (chunks: ReadonlyArray<Chunk>): ModelInput =>
+  new ModelInput({ chunks }, { disableValidation: true })
 
 /**
  * @since 0.1.0
  * @category constructors
  */
-export const make = (...chunks: ReadonlyArray<Chunk>): ModelInput =>
-  // The types say already what validation would look for.
-  new ModelInput({ chunks }, { disableValidation: true })
+export const make = (...chunks: ReadonlyArray<Chunk>): ModelInput => fromChunks(chunks)
 
 /**
  * @since 0.1.0
@@ -153,61 +179,86 @@ export const make = (...chunks: ReadonlyArray<Chunk>): ModelInput =>
 export const empty: ModelInput = make()
 
 /**
- * A piece of tokens. An `Int32Array` is held as it is; in a plain array each must be an integer from 0 to 2^31 - 1.
+ * A piece of tokens. An `Int32Array` is held as it is; in any other array each must be an integer from 0 to 2^31 - 1.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const text = (tokens: ReadonlyArray<number> | Int32Array, path = "tokens"): Result<Text> =>
+export const text = (tokens: TokenIds, path = "tokens"): Result<Text> =>
   Either.map(toTokens(tokens, path), (tokens) => ({ type: "encoded_text", tokens }))
 
 /**
  * @since 0.1.0
  * @category constructors
  */
-export const image = (options: Omit<Image, "type">): Result<Image> => validate(Image, { type: "image", ...options })
+export const image = (options: Omit<Image, "type">): Result<Image> =>
+  validate(Image, { type: "image", ...options }, "image")
 
 /**
  * @since 0.1.0
  * @category constructors
  */
 export const imageAsset = (options: Omit<ImageAsset, "type">): Result<ImageAsset> =>
-  validate(ImageAsset, { type: "image_asset_pointer", ...options })
+  validate(ImageAsset, { type: "image_asset_pointer", ...options }, "imageAsset")
 
 /**
  * @since 0.1.0
  * @category constructors
  */
-export const dmel = (bytes: Uint8Array): Dmel => ({ type: "dmel", dmel: bytes })
+export const dmel = (bytes: Uint8Array, options?: { readonly length?: number | undefined }): Dmel => ({
+  type: "dmel",
+  dmel: bytes,
+  ...(options?.length !== undefined && { length: options.length }),
+})
 
-const validate = <A, I>(schema: Schema.Schema<A, I>, value: A): Result<A> =>
-  Either.mapLeft(Schema.validateEither(schema)(value), (cause) => {
-    const [issue] = ParseResult.ArrayFormatter.formatErrorSync(cause)
-    return new InvalidInput({ path: issue?.path.join(".") ?? "", problem: issue?.message ?? cause.message, cause })
-  })
+const validate = <A, I>(schema: Schema.Schema<A, I>, value: unknown, path: string): Result<A> =>
+  Either.mapLeft(ParseResult.validateEither(schema)(value), (issue) => fromIssue(path, value, issue))
 
 /**
  * @since 0.1.0
  * @category constructors
  */
-export const fromTokens = (tokens: ReadonlyArray<number> | Int32Array, path = "tokens"): Result<ModelInput> =>
+export const fromTokens = (tokens: TokenIds, path = "tokens"): Result<ModelInput> =>
   Either.map(text(tokens, path), (chunk) => make(chunk))
 
 /**
- * What was given as a prompt, as a `ModelInput`. `path` names it in errors.
+ * What was given as a prompt, as a `ModelInput` whose pieces were looked into. `path` names it in errors.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const from = (input: Input, path = "modelInput"): Result<ModelInput> =>
-  input instanceof ModelInput ? Either.right(input) : fromTokens(input, path)
+export const from = (input: Input, path = "modelInput"): Result<ModelInput> => {
+  if (!(input instanceof ModelInput)) return fromTokens(input, path)
+  for (const [index, chunk] of input.chunks.entries()) {
+    const checked = check(chunk, `${path}.chunks[${index}]`)
+    if (Either.isLeft(checked)) return Either.left(checked.left)
+  }
+  return Either.right(input)
+}
 
-const toTokens = (ids: ReadonlyArray<number> | Int32Array, path: string): Result<Int32Array> => {
+const check = (chunk: unknown, path: string): Result<unknown> => {
+  if (!Predicate.isRecord(chunk)) return invalid(path, `expected a chunk, got ${describe(chunk)}`)
+  switch (chunk["type"]) {
+    case "encoded_text":
+      return toTokens(chunk["tokens"], `${path}.tokens`)
+    case "image":
+      return validate(Image, chunk, path)
+    case "image_asset_pointer":
+      return validate(ImageAsset, chunk, path)
+    case "dmel":
+      return validate(Dmel, chunk, path)
+    default:
+      return invalid(`${path}.type`, "expected encoded_text, image, image_asset_pointer or dmel")
+  }
+}
+
+const toTokens = (ids: unknown, path: string): Result<Int32Array> => {
+  if (!isFlat(ids)) return invalid(path, `expected a ModelInput or an array of token ids, got ${describe(ids)}`)
   if (ids instanceof Int32Array) return Either.right(ids)
-  if (!isArray(ids)) return invalid(path, "expected a ModelInput, an array of token ids or an Int32Array")
   const bad = firstNonToken(ids)
   return bad < 0
-    ? Either.right(new Int32Array(ids))
+    ? // Only numbers are left: they were checked.
+      Either.right(new Int32Array(ids as ArrayLike<number>))
     : invalid(`${path}[${bad}]`, `expected ${aToken}, got ${describe(ids[bad])}`)
 }
 
@@ -221,16 +272,27 @@ export const append: {
   (that: ModelInput | Chunk): (self: ModelInput) => ModelInput
   (self: ModelInput, that: ModelInput | Chunk): ModelInput
 } = dual(2, (self: ModelInput, that: ModelInput | Chunk) =>
-  make(...self.chunks, ...(that instanceof ModelInput ? that.chunks : [that])),
+  fromChunks([...self.chunks, ...(that instanceof ModelInput ? that.chunks : [that])]),
 )
 
 /**
- * How many tokens the model will see. Nothing, if that isn't known: an image without `expectedTokens`, audio.
+ * Pieces of input, token ids in any array: a `ModelInput`, or what was made of one.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Pieces {
+  readonly chunks: ReadonlyArray<Chunk | { readonly type: "encoded_text"; readonly tokens: ReadonlyArray<number> }>
+}
+
+/**
+ * How many tokens the model will see. Nothing, if that isn't known: an image without `expectedTokens`, audio without
+ * `length`.
  *
  * @since 0.1.0
  * @category getters
  */
-export const length = (self: ModelInput): Option.Option<number> => {
+export const length = (self: Pieces): Option.Option<number> => {
   let sum = 0
   for (const chunk of self.chunks) {
     const tokens = chunkLength(chunk)
@@ -240,7 +302,7 @@ export const length = (self: ModelInput): Option.Option<number> => {
   return Option.some(sum)
 }
 
-const chunkLength = (chunk: Chunk): number | undefined => {
+const chunkLength = (chunk: Pieces["chunks"][number]): number | undefined => {
   switch (chunk.type) {
     case "encoded_text":
       return chunk.tokens.length
@@ -249,11 +311,11 @@ const chunkLength = (chunk: Chunk): number | undefined => {
     case "image_asset_pointer":
       return chunk.expectedTokens
     case "dmel":
-      return undefined
+      return chunk.length
   }
 }
 
-const bytes = (self: ModelInput, perToken: number): number =>
+const bytes = (self: Pieces, perToken: number): number =>
   self.chunks.reduce((sum, chunk) => {
     switch (chunk.type) {
       case "encoded_text":
@@ -268,12 +330,13 @@ const bytes = (self: ModelInput, perToken: number): number =>
   }, 0)
 
 /**
- * How large this input counts in a training request: 4 bytes a token, images and audio as they are.
+ * How large this input counts in a training request: 4 bytes a token, images and audio as they are. The service cuts
+ * batches into requests by the same count.
  *
  * @since 0.1.0
  * @category getters
  */
-export const trainingBytes = (self: ModelInput): number => bytes(self, 4)
+export const trainingBytes = (self: Pieces): number => bytes(self, 4)
 
 /**
  * How large this prompt counts in a sampling request: 10 bytes a token, images and audio as they are.
@@ -281,4 +344,4 @@ export const trainingBytes = (self: ModelInput): number => bytes(self, 4)
  * @since 0.1.0
  * @category getters
  */
-export const samplingBytes = (self: ModelInput): number => bytes(self, 10)
+export const samplingBytes = (self: Pieces): number => bytes(self, 10)

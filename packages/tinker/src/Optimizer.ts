@@ -5,8 +5,9 @@
  */
 import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
+import { describe, invalid } from "./internal/Invalid.ts"
 import * as Wire from "./internal/Wire.ts"
-import { InvalidInput } from "./TinkerError.ts"
+import type { InvalidInput } from "./TinkerError.ts"
 
 /**
  * On the wire all six fields are there always, and there is no `type`.
@@ -143,12 +144,10 @@ export const dimuon = (options: {
  * @category validation
  */
 export const validate = (self: Optimizer): Either.Either<Optimizer, InvalidInput> => {
-  for (const [name, value] of Object.entries(self)) {
-    const rule = typeof value === "number" ? rules[name] : undefined
-    if (rule !== undefined && !rule.holds(Number(value)))
-      return Either.left(
-        new InvalidInput({ path: `optimizer.${name}`, problem: `expected ${rule.expected}, got ${String(value)}` }),
-      )
+  for (const [name, value] of Object.entries<unknown>(self)) {
+    const rule = rules[name]
+    if (rule !== undefined && !(typeof value === "number" && rule.holds(value)))
+      return invalid(`optimizer.${name}`, `expected ${rule.expected}, got ${describe(value)}`)
   }
   return Either.right(self)
 }
@@ -174,7 +173,8 @@ const rules: Readonly<Record<string, Rule>> = {
 }
 
 /**
- * The optimizer of each step, counted from 0.
+ * The optimizer of each step, counted from 0. A schedule that was given no number where it needs one has no rate
+ * (NaN), which {@link validate} and `optim_step` refuse.
  *
  * @since 0.1.0
  * @category schedules
@@ -212,7 +212,8 @@ export const constant =
 export const warmup =
   <O extends Optimizer>(schedule: Schedule<O>, steps: number): Schedule<O> =>
   (step) =>
-    step < steps ? scaled(schedule(0), (step + 1) / steps) : schedule(step - steps)
+    // In this order a number of steps that is none leads to a rate that is none.
+    step >= steps ? schedule(step - steps) : scaled(schedule(0), Math.min(1, (step + 1) / steps))
 
 /**
  * The rate falls in a straight line.

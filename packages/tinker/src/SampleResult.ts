@@ -6,8 +6,10 @@
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
+import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
-import { describe } from "./internal/Numbers.ts"
+import { describe, invalid, type Result } from "./internal/Invalid.ts"
+import { denseAtMost } from "./internal/Numbers.ts"
 import { decoded, sampleResult } from "./internal/ResultProto.ts"
 import * as Wire from "./internal/Wire.ts"
 import { Tokens } from "./ModelInput.ts"
@@ -17,12 +19,17 @@ const isNumberOrNull = (value: unknown): value is number | null => typeof value 
 
 /** Checked in one loop. NaN is what the wire's null is: not computed. */
 const Logprobs: Schema.Schema<Float32Array, ReadonlyArray<number | null>> = Schema.transformOrFail(
-  Schema.declare((value): value is ReadonlyArray<number | null> => Array.isArray(value)),
-  Schema.declare((value): value is Float32Array => value instanceof Float32Array),
+  Schema.declare((value): value is ReadonlyArray<number | null> => Array.isArray(value), {
+    identifier: "an array of log probabilities",
+  }),
+  Schema.declare((value): value is Float32Array => value instanceof Float32Array, {
+    identifier: "a Float32Array of log probabilities",
+    arbitrary: () => (fc) => fc.float32Array({ noDefaultInfinity: true }),
+  }),
   {
     strict: true,
     decode: (values, _, ast) => {
-      const bad = values.findIndex((value) => !isNumberOrNull(value))
+      const bad = values.findIndex((value: unknown) => !isNumberOrNull(value))
       return bad < 0
         ? Either.right(Float32Array.from(values, (value) => value ?? Number.NaN))
         : Either.left(new ParseResult.Type(ast, values, `[${bad}]: expected a number, got ${describe(values[bad])}`))
@@ -32,18 +39,101 @@ const Logprobs: Schema.Schema<Float32Array, ReadonlyArray<number | null>> = Sche
 )
 
 /**
- * The likeliest tokens of each position, likeliest first; null where they were not computed.
+ * The likeliest tokens of each position, as they came: `length` rows of `k` cells. {@link topkRow} reads a row.
  *
  * @since 0.1.0
  * @category models
  */
-export const TopkLogprobs = Schema.Array(Schema.NullOr(Schema.Array(Schema.Tuple(Schema.Int, Schema.Number))))
+export interface TopkLogprobs {
+  readonly k: number
+  readonly length: number
+  readonly tokenIds: Int32Array
+  /** NaN where none was computed. */
+  readonly logprobs: Float32Array
+}
+
+/** What a cell holds that is none: token 0 with this. */
+const emptyCell = -99999
 
 /**
+ * The likeliest tokens of a position with their log probabilities, likeliest first; null where none were computed.
+ *
+ * @since 0.1.0
+ * @category getters
+ */
+export const topkRow = (
+  { k, length, tokenIds, logprobs }: TopkLogprobs,
+  position: number,
+): ReadonlyArray<readonly [token: number, logprob: number]> | null => {
+  const isEmpty = (cell: number) => tokenIds[cell] === 0 && logprobs[cell] === emptyCell
+  const first = position * k
+  if (k === 0 || position < 0 || position >= length || isEmpty(first)) return null
+  let end = first + k
+  while (isEmpty(end - 1)) end--
+  return Array.from({ length: end - first }, (_, i) => [tokenIds[first + i] ?? 0, logprobs[first + i] ?? 0])
+}
+
+type TopkJson = ReadonlyArray<ReadonlyArray<readonly [number, number | null]> | null>
+
+const topkFromJson = (rows: ReadonlyArray<unknown>): Result<TopkLogprobs> => {
+  const k = rows.reduce<number>((most, row) => (Array.isArray(row) ? Math.max(most, row.length) : most), 0)
+  const { length } = rows
+  if (k * length > denseAtMost) return invalid("", `${length} rows of up to ${k} cells are too many`)
+  const tokenIds = new Int32Array(k * length)
+  const logprobs = new Float32Array(k * length).fill(emptyCell)
+  for (const [position, row] of rows.entries()) {
+    if (row === null) continue
+    if (!Array.isArray(row)) return invalid(`[${position}]`, `expected an array, got ${describe(row)}`)
+    for (const [i, cell] of row.entries()) {
+      const [token, logprob]: ReadonlyArray<unknown> = Array.isArray(cell) ? cell : []
+      if (typeof token !== "number" || (token | 0) !== token || !isNumberOrNull(logprob))
+        return invalid(`[${position}][${i}]`, "expected a token id and its log probability")
+      tokenIds[position * k + i] = token
+      logprobs[position * k + i] = logprob ?? Number.NaN
+    }
+  }
+  return Either.right({ k, length, tokenIds, logprobs })
+}
+
+/**
+ * In JSON a list for each position, of pairs. Checked in one loop; a null for a log probability is NaN.
+ *
  * @since 0.1.0
  * @category models
  */
-export type TopkLogprobs = typeof TopkLogprobs.Type
+export const TopkLogprobs: Schema.Schema<TopkLogprobs, TopkJson> = Schema.transformOrFail(
+  Schema.declare((value): value is TopkJson => Array.isArray(value), { identifier: "an array of rows" }),
+  Schema.declare(
+    (value): value is TopkLogprobs =>
+      Predicate.isRecord(value) &&
+      value["tokenIds"] instanceof Int32Array &&
+      value["logprobs"] instanceof Float32Array &&
+      value["tokenIds"].length === value["logprobs"].length &&
+      value["tokenIds"].length === Number(value["k"]) * Number(value["length"]),
+    {
+      identifier: "TopkLogprobs",
+      arbitrary: () => (fc) =>
+        fc
+          .array(fc.option(fc.array(fc.tuple(fc.nat(), fc.float({ noDefaultInfinity: true })), { minLength: 1 })))
+          .map((rows) => Either.getOrThrow(topkFromJson(rows))),
+    },
+  ),
+  {
+    strict: true,
+    decode: (rows, _, ast) =>
+      Either.mapLeft(topkFromJson(rows), ({ message }) => new ParseResult.Type(ast, rows, message)),
+    encode: (topk) =>
+      Either.right(
+        Array.from(
+          { length: topk.length },
+          (_, position) =>
+            topkRow(topk, position)?.map(
+              ([token, logprob]) => [token, Number.isNaN(logprob) ? null : logprob] as const,
+            ) ?? null,
+        ),
+      ),
+  },
+)
 
 /**
  * @since 0.1.0

@@ -12,8 +12,8 @@ import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
-import { describe, firstNonInt32, kinds } from "./internal/Numbers.ts"
-import { InvalidInput } from "./TinkerError.ts"
+import { describe, invalid, type Result } from "./internal/Invalid.ts"
+import { denseAtMost, firstNonInt32, isDetached, isFlat, kinds, product } from "./internal/Numbers.ts"
 
 /**
  * @since 0.1.0
@@ -96,7 +96,8 @@ export type Ints =
   | BigInt64Array
 
 /**
- * What a float32 tensor can be made of. NaN and infinities are numbers like any other; only JSON can't say them.
+ * What a float32 tensor can be made of. NaN and infinities are numbers like any other; only JSON can't say them. A
+ * finite number that a float32 would make infinite (from about 3.4e38) is refused.
  *
  * @since 0.1.0
  * @category models
@@ -124,10 +125,6 @@ interface DataOf {
   readonly float32: Float32Array
   readonly int64: Int32Array | BigInt64Array
 }
-
-type Result<A> = Either.Either<A, InvalidInput>
-
-const invalid = (path: string, problem: string) => Either.left(new InvalidInput({ path, problem }))
 
 /**
  * @since 0.1.0
@@ -162,6 +159,7 @@ export const int64 = (values: Ints, options?: Options): Result<Int64Tensor> => m
  */
 export const from = <D extends Dtype>(dtype: D, input: Input<D>, path = "tensor"): Result<OfDtype<D>> => {
   if (!isTensorData(input)) return make(dtype, input, undefined, path, true)
+  if (isDetached(input.data)) return invalid(path, "the memory of this tensor was transferred")
   return isOf(input, dtype) ? Either.right(input) : invalid(path, `expected a ${dtype} tensor, got ${input.dtype}`)
 }
 
@@ -181,6 +179,8 @@ const make = <D extends Dtype>(
   if (Either.isLeft(data)) return Either.left(data.left)
   const shape = options?.shape ?? rows.right?.shape ?? (shaped ? [data.right.length] : undefined)
   if (options?.sparse === undefined) return build(dtype, data.right, shape, undefined, path)
+  if (!Predicate.isRecord(options.sparse))
+    return invalid(`${path}.sparse`, `expected { crowIndices, colIndices }, got ${describe(options.sparse)}`)
   const crowIndices = indices(options.sparse.crowIndices, `${path}.sparse.crowIndices`)
   if (Either.isLeft(crowIndices)) return Either.left(crowIndices.left)
   const colIndices = indices(options.sparse.colIndices, `${path}.sparse.colIndices`)
@@ -229,21 +229,24 @@ const sparseProblem = (length: number, shape: ReadonlyArray<number> | undefined,
       at: ".sparse.colIndices",
       says: `expected one for each of the ${length} elements, got ${colIndices.length}`,
     }
-  let before = 0
+  let next = 0
   for (const [row, position] of crowIndices.entries()) {
-    if (position < before || (row === 0 && position !== 0))
+    if (position < next || (row === 0 && position !== 0))
       return { at: `.sparse.crowIndices[${row}]`, says: "expected positions that start at 0 and never fall" }
-    before = position
+    for (let before = -1; next < position; next++) {
+      const column = colIndices[next] ?? columns
+      if (column <= before || column >= columns)
+        return {
+          at: `.sparse.colIndices[${next}]`,
+          says: `expected columns below ${columns} that rise in their row, got ${colIndices[next]}`,
+        }
+      before = column
+    }
   }
-  if (before !== length)
-    return { at: `.sparse.crowIndices[${rows}]`, says: `expected the number of elements, ${length}, got ${before}` }
-  const outside = colIndices.findIndex((column) => column < 0 || column >= columns)
-  return outside < 0
+  return next === length
     ? undefined
-    : { at: `.sparse.colIndices[${outside}]`, says: `expected a column below ${columns}, got ${colIndices[outside]}` }
+    : { at: `.sparse.crowIndices[${rows}]`, says: `expected the number of elements, ${length}, got ${next}` }
 }
-
-const product = (sizes: ReadonlyArray<number>): number => sizes.reduce((all, size) => all * size, 1)
 
 type Flat = ArrayLike<unknown>
 
@@ -255,7 +258,7 @@ interface Rows {
 /** Nested values as rows of one length; nothing for flat ones. */
 const rowsOf = (values: unknown, path: string): Result<Rows | undefined> => {
   if (!Array.isArray(values)) {
-    return ArrayBuffer.isView(values) && !(values instanceof DataView)
+    return isFlat(values)
       ? Either.right(undefined)
       : invalid(path, `expected an array of numbers or a tensor, got ${describe(values)}`)
   }
@@ -267,8 +270,6 @@ const rowsOf = (values: unknown, path: string): Result<Rows | undefined> => {
     ? Either.right({ rows: rows.filter(isFlat), shape: [rows.length, columns] })
     : invalid(`${path}[${odd}]`, `expected a row of ${columns} numbers, as the first one`)
 }
-
-const isFlat = (value: unknown): value is Flat => Array.isArray(value) || ArrayBuffer.isView(value)
 
 /** Where the first element is that does not fit, and what it is. */
 const firstBad = (flat: Flat, nested: Rows | undefined, first: (row: Flat) => number) => {
@@ -320,7 +321,8 @@ const elements: {
   },
 }
 
-const indices = (values: Ints, path: string): Result<Int32Array> => {
+const indices = (values: unknown, path: string): Result<Int32Array> => {
+  if (!isFlat(values)) return invalid(path, `expected indices, got ${describe(values)}`)
   if (values instanceof Int32Array) return Either.right(values)
   const bad = firstNonInt32(values)
   return bad < 0
@@ -381,32 +383,34 @@ const simplest = (value: number | bigint): number | bigint => {
 
 /**
  * All elements as numbers, row by row, with zeros where a sparse tensor holds nothing. Fails for an int64 tensor with
- * an element beyond ±(2^53 - 1), which no number can say.
+ * an element beyond ±(2^53 - 1), which no number can say (`data` holds it exactly), and for a sparse tensor of more
+ * than 2^24 elements. `path` names the tensor in errors.
  *
  * @since 0.1.0
  * @category conversions
  */
-export const toNumbers = (self: TensorData): Result<Array<number>> =>
-  Either.map(heldNumbers(self.data), (held) => {
-    if (self.sparse === undefined) return held
+export const toNumbers = (self: TensorData, path = "tensor"): Result<Array<number>> =>
+  Either.flatMap(heldNumbers(self.data, path), (held) => {
+    if (self.sparse === undefined) return Either.right(held)
+    if (length(self) > denseAtMost) return invalid(path, `too large to be dense: ${length(self)} elements`)
     const { crowIndices, colIndices } = self.sparse
     const columns = self.shape?.[1] ?? 0
-    const dense = Array.from({ length: length(self) }, () => 0)
+    const dense = Array.from<number>({ length: length(self) }).fill(0)
     for (const [row, from] of crowIndices.entries()) {
       for (let i = from; i < (crowIndices[row + 1] ?? 0); i++) {
         dense[row * columns + (colIndices[i] ?? 0)] = held[i] ?? 0
       }
     }
-    return dense
+    return Either.right(dense)
   })
 
-const heldNumbers = (data: TensorData["data"]): Result<Array<number>> => {
+const heldNumbers = (data: TensorData["data"], path: string): Result<Array<number>> => {
   if (!(data instanceof BigInt64Array)) return Either.right(Array.from(data))
   const numbers = Array.from(data, Number)
   const beyond = numbers.findIndex((number) => !Number.isSafeInteger(number))
   return beyond < 0
     ? Either.right(numbers)
-    : invalid(`tensor[${beyond}]`, `${data[beyond]} is beyond ±(2^53 - 1): read \`data\` instead`)
+    : invalid(`${path}[${beyond}]`, `${data[beyond]} is beyond ±(2^53 - 1), where numbers are no longer exact`)
 }
 
 /**
@@ -468,15 +472,22 @@ export type TensorData = Float32Tensor | Int64Tensor
  * @category schemas
  */
 export const TensorData: Schema.Schema<TensorData, TensorJson> = Schema.transformOrFail(
-  Schema.declare((value): value is TensorJson => Predicate.isRecord(value)),
-  Schema.declare(isTensorData),
+  Schema.declare((value): value is TensorJson => Predicate.isRecord(value), { identifier: "TensorJson" }),
+  Schema.declare(isTensorData, {
+    identifier: "TensorData",
+    arbitrary: () => (fc) =>
+      fc.oneof(
+        fc.float32Array({ noDefaultInfinity: true }).map((data) => Either.getOrThrow(from("float32", data))),
+        fc.int32Array().map((data) => Either.getOrThrow(from("int64", data))),
+      ),
+  }),
   {
     strict: true,
     decode: (json, _, ast) => Either.mapLeft(fromJson(json), (error) => new ParseResult.Type(ast, json, error.message)),
     encode: (tensor, _, ast) =>
       Either.mapLeft(toJson(tensor), (error) => new ParseResult.Type(ast, tensor, error.message)),
   },
-).annotations({ identifier: "TensorData" })
+)
 
 const fromJson = (json: TensorJson): Result<TensorData> => {
   if (json.dtype !== "float32" && json.dtype !== "int64")
@@ -503,7 +514,7 @@ const fromJson = (json: TensorJson): Result<TensorData> => {
 }
 
 const toJson = (tensor: TensorData): Result<TensorJson> =>
-  Either.flatMap(heldNumbers(tensor.data), (numbers) => {
+  Either.flatMap(heldNumbers(tensor.data, "tensor"), (numbers) => {
     const data: Array<number | null> = numbers
     for (const [index, value] of numbers.entries()) {
       if (Number.isFinite(value)) continue

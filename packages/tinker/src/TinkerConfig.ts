@@ -16,6 +16,7 @@ import * as Redacted from "effect/Redacted"
 import * as BaseUrl from "./BaseUrl.ts"
 import type { RetryPolicy } from "./RetryPolicy.ts"
 import { InvalidConfig } from "./TinkerError.ts"
+import { version } from "./Version.ts"
 
 /**
  * @since 0.1.0
@@ -30,6 +31,8 @@ export interface Service {
   /** Sent with every request to the server; never to another origin. What was given as `Redacted` is secret. */
   readonly headers: Readonly<Record<string, string | Redacted.Redacted<string>>>
   readonly projectId: Option.Option<string>
+  /** What the server is told where it asks for the SDK's version. */
+  readonly sdkVersion: string
   readonly tags: ReadonlyArray<string>
   /** The vendor's telemetry. */
   readonly telemetry: boolean
@@ -62,6 +65,8 @@ export interface Values {
     | undefined
   readonly headers?: Readonly<Record<string, string | Redacted.Redacted<string>>> | undefined
   readonly projectId?: string | undefined
+  /** Another version to tell the server, should it treat ours as an old release of its own SDK. */
+  readonly sdkVersion?: string | undefined
   readonly tags?: ReadonlyArray<string> | undefined
   readonly telemetry?: boolean | undefined
   readonly logLevel?: LogLevel.LogLevel | undefined
@@ -200,6 +205,7 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       credentialsFile,
       headers: Object.fromEntries([...cloudflare, ...headers]),
       projectId: Option.fromNullable(values.projectId),
+      sdkVersion: values.sdkVersion ?? version,
       tags: [...new Set(values.tags ?? [])],
       telemetry: values.telemetry ?? false,
       logLevel: Option.fromNullable(values.logLevel),

@@ -257,6 +257,113 @@ export class ClientClosed extends Schema.TaggedError<ClientClosed>("effect-tinke
 }
 
 /**
+ * The server knows the session no longer (`Gone`), or has not answered its heartbeats for as long as was allowed
+ * (`Silent`). Its models are lost with it: start anew from a checkpoint.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class SessionLost extends Schema.TaggedError<SessionLost>("effect-tinker/TinkerError/SessionLost")(
+  "SessionLost",
+  {
+    sessionId: Schema.String,
+    reason: Schema.Literal("Gone", "Silent"),
+    /** The server's own words, if it had any. */
+    detail: Schema.optionalWith(Schema.String, { default: () => "" }),
+  },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    const why = this.reason === "Gone" ? "is gone" : "does not answer any more"
+    return `session ${this.sessionId} ${why}${this.detail === "" ? "" : `: ${this.detail}`}`
+  }
+}
+
+/** Fields of every error that tells how long a result was waited for. */
+const waiting = {
+  requestId: Schema.String,
+  /** What was asked for, by the wire's name of its result, e.g. `ForwardBackward`. */
+  requestType: Schema.String,
+  /** The last thing that is known of its place in the queue. */
+  queueState: Schema.String,
+  age: Schema.Duration,
+  iterations: Schema.Number,
+}
+
+const describeWait = (
+  what: string,
+  wait: {
+    readonly requestId: string
+    readonly requestType: string
+    readonly queueState: string
+    readonly age: Duration.Duration
+    readonly iterations: number
+  },
+): string =>
+  `${wait.requestType} [request ${wait.requestId}] ${what} after ${Duration.format(wait.age)} and ${wait.iterations} polls; last queue state: ${wait.queueState}`
+
+/**
+ * The server accepted the request and could not do it (`Server`, `Unknown`: the category it gave), or the fiber that
+ * waited for the result died (`PollerDied`, with the `cause`). Whether to ask again is the caller's decision.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class RequestFailed extends Schema.TaggedError<RequestFailed>("effect-tinker/TinkerError/RequestFailed")(
+  "RequestFailed",
+  { ...request, reason: Schema.Literal("Server", "Unknown", "PollerDied") },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describe(this.reason === "PollerDied" ? "lost the fiber that waited for its result" : "failed", this)
+  }
+}
+
+/**
+ * The server no longer knows the promise of this result. What was asked for was accepted; only its result is lost.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class PromiseExpired extends Schema.TaggedError<PromiseExpired>("effect-tinker/TinkerError/PromiseExpired")(
+  "PromiseExpired",
+  { ...waiting, detail: Schema.optionalWith(Schema.String, { default: () => "" }) },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${describeWait("was forgotten by the server", this)}${this.detail === "" ? "" : `: ${this.detail}`}`
+  }
+}
+
+/**
+ * Nothing changed for longer than was allowed.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class Stalled extends Schema.TaggedError<Stalled>("effect-tinker/TinkerError/Stalled")("Stalled", waiting) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describeWait("made no progress", this)
+  }
+}
+
+/**
+ * The result was not there in the time that was set for it.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
+  "effect-tinker/TinkerError/DeadlineExceeded",
+)("DeadlineExceeded", waiting) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return describeWait("was not done in time", this)
+  }
+}
+
+/**
  * Everything that one HTTP request to a Tinker server can end with.
  *
  * @since 0.1.0
@@ -277,6 +384,14 @@ export type RequestError =
  * @category errors
  */
 export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestError
+
+/**
+ * Everything that waiting for a result can end with.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type FutureError = TinkerError | RequestFailed | PromiseExpired | Stalled | DeadlineExceeded | SessionLost
 
 /**
  * May the same request be sent again with a chance of another answer? `x-should-retry` decides first. Whether a
@@ -319,7 +434,7 @@ const isTransient = (error: RequestError): boolean => {
  * @since 0.1.0
  * @category classification
  */
-export const isUserError = (error: TinkerError): boolean => {
+export const isUserError = (error: FutureError): boolean => {
   switch (error._tag) {
     case "InvalidConfig":
     case "InvalidInput":
@@ -334,6 +449,11 @@ export const isUserError = (error: TinkerError): boolean => {
       return error.reason === "EmptyBadRequest"
     case "UnexpectedResponse":
     case "ClientClosed":
+    case "RequestFailed":
+    case "PromiseExpired":
+    case "Stalled":
+    case "DeadlineExceeded":
+    case "SessionLost":
       return false
   }
 }

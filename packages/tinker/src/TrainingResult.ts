@@ -6,30 +6,33 @@
 import type * as Either from "effect/Either"
 import type * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
-import { decoded, trainingResult } from "./internal/ResultProto.ts"
+import { decoded, outputType, trainingResult } from "./internal/ResultProto.ts"
 import * as Wire from "./internal/Wire.ts"
 import { TensorData } from "./TensorData.ts"
 
-/** The name after the last colon; servers put the module before it. */
-const OutputType = Schema.transform(Schema.String, Schema.String, {
-  strict: true,
-  decode: (name) => name.slice(name.lastIndexOf(":") + 1),
-  encode: (name) => name,
-})
-
-/**
- * @since 0.1.0
- * @category models
- */
-export const TrainingResult = Schema.Struct({
+const Fields = Schema.Struct({
   /** What kind of outputs these are, by the server's name. */
-  outputType: Wire.orElse(OutputType, "ArrayRecord").pipe(Schema.fromKey("loss_fn_output_type")),
+  outputType: Wire.orElse(Schema.String, "").pipe(Schema.fromKey("loss_fn_output_type")),
   /** For each datum the tensors that the loss gives, e.g. `logprobs`. */
   outputs: Wire.orElse(Schema.Array(Schema.Record({ key: Schema.String, value: TensorData })), []).pipe(
     Schema.fromKey("loss_fn_outputs"),
   ),
   metrics: Wire.orElse(Wire.Metrics, {}),
 })
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const TrainingResult: Schema.Schema<typeof Fields.Type, typeof Fields.Encoded> = Schema.transform(
+  Fields,
+  Schema.typeSchema(Fields),
+  {
+    strict: true,
+    decode: (fields) => ({ ...fields, outputType: outputType(fields.outputType, fields.outputs) }),
+    encode: (result) => result,
+  },
+)
 
 /**
  * @since 0.1.0

@@ -42,7 +42,6 @@ import {
   type Unauthorized,
   type UnexpectedResponse,
 } from "./TinkerError.ts"
-import { version } from "./Version.ts"
 
 /**
  * For one call. What is not given is as configured.
@@ -97,16 +96,14 @@ export interface Service {
 export class Transport extends Context.Tag("effect-tinker/Transport")<Transport, Service>() {}
 
 /** Tells whether this error of this endpoint may be tried again at all; the policy tells when. */
-const mayRetry =
-  (endpoint: Endpoint.Endpoint<never, unknown>) =>
-  (error: TinkerError): boolean => {
-    // Asking for the token and the flags has a budget of its own; repeating it here would multiply the two.
-    if (!("operation" in error) || error.operation !== endpoint.operation) return false
-    if (error._tag === "BillingPaused" && Option.isNone(error.shouldRetry)) return endpoint.retry === "standard"
-    // A conflict over a sequence number is for the one who counts them, unless the server asks for a retry.
-    const conflict = error._tag === "RequestRejected" && error.reason === "Conflict" && Option.isNone(error.shouldRetry)
-    return isRetryable(error) && !(conflict && endpoint.sequenced)
-  }
+const mayRetry = (endpoint: Endpoint.Endpoint<never, unknown>, error: TinkerError): boolean => {
+  // Asking for the token and the flags has a budget of its own; repeating it here would multiply the two.
+  if (!("operation" in error) || error.operation !== endpoint.operation) return false
+  if (error._tag === "BillingPaused" && Option.isNone(error.shouldRetry)) return endpoint.retry === "standard"
+  // A conflict over a sequence number is for the one who counts them, unless the server asks for a retry.
+  const conflict = error._tag === "RequestRejected" && error.reason === "Conflict" && Option.isNone(error.shouldRetry)
+  return isRetryable(error) && !(conflict && endpoint.sequenced)
+}
 
 const decode = <A>(
   endpoint: Endpoint.Endpoint<never, A>,
@@ -195,10 +192,9 @@ export const make: Effect.Effect<
     return logged(Effect.logWithLevel(level, `${operation}: ${shorten(redact(note))}`))
   }
 
-  const policyOf = (endpoint: Endpoint.Endpoint<never, unknown>, options: CallOptions) => {
-    const chosen = options.retryPolicy ?? (endpoint.retry === "none" ? RetryPolicy.none : undefined)
-    return Option.match(
-      Option.orElse(Option.fromNullable(chosen), () => config.retryPolicy),
+  const policyOf = (options: CallOptions) =>
+    Option.match(
+      Option.orElse(Option.fromNullable(options.retryPolicy), () => config.retryPolicy),
       {
         onSome: Effect.succeed,
         onNone: () =>
@@ -212,7 +208,6 @@ export const make: Effect.Effect<
           ),
       },
     )
-  }
 
   /** The whole life of one logical request; `exchange` is one attempt on the wire. */
   const perform = <A>(
@@ -265,8 +260,11 @@ export const make: Effect.Effect<
         })
       }
 
+      // Who has a loop of its own gets each error at once, unless it asks for more.
+      const leftToCaller = endpoint.retry === "none" && options.retryPolicy === undefined
+      const again = (error: TinkerError) => !leftToCaller && mayRetry(endpoint, error)
       const warned = (error: TinkerError) =>
-        mayRetry(endpoint)(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
+        again(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
 
       /** The schedule is made when it is needed: most requests succeed at once. */
       const retry = (
@@ -282,15 +280,15 @@ export const make: Effect.Effect<
             ? Effect.flatMap(auth.again(first), (token) => attempt(startedAt, token))
             : Effect.fail(error)
         })
-        return Effect.flatMap(policyOf(endpoint, options), (schedule) =>
-          Effect.retry(Effect.tapError(next, warned), { schedule, while: mayRetry(endpoint) }),
+        return Effect.flatMap(policyOf(options), (schedule) =>
+          Effect.retry(Effect.tapError(next, warned), { schedule, while: again }),
         )
       }
 
       const lifetime = Effect.flatMap(auth.token, (token) =>
         Effect.flatMap(Clock.currentTimeMillis, (startedAt) =>
           Effect.catchAll(attempt(startedAt, token), (error) =>
-            mayRetry(endpoint)(error) ? retry(startedAt, token, error) : Effect.fail(error),
+            again(error) ? retry(startedAt, token, error) : Effect.fail(error),
           ),
         ),
       )
@@ -317,7 +315,7 @@ export const make: Effect.Effect<
   })
   const source = yield* Credentials.source
   const serverConfig = yield* ServerConfig.make(
-    request(fixed(source.credential))(Api.clientConfig, { sdkVersion: version }),
+    request(fixed(source.credential))(Api.clientConfig, { sdkVersion: config.sdkVersion }),
     Api.defaultClientConfig,
     known,
   )

@@ -2,6 +2,7 @@
  * @since 0.1.0
  */
 export * as Api from "./Api.ts"
+export * as ApiFuture from "./ApiFuture.ts"
 export * as BaseUrl from "./BaseUrl.ts"
 export * as Credentials from "./Credentials.ts"
 export * as Datum from "./Datum.ts"
@@ -19,6 +20,7 @@ export * as RetryPolicy from "./RetryPolicy.ts"
 export * as SampleResult from "./SampleResult.ts"
 export * as SamplingParams from "./SamplingParams.ts"
 export * as ServerConfig from "./ServerConfig.ts"
+export * as Session from "./Session.ts"
 export * as TensorData from "./TensorData.ts"
 export * as TinkerConfig from "./TinkerConfig.ts"
 export * as TinkerError from "./TinkerError.ts"

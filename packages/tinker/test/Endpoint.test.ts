@@ -162,6 +162,46 @@ describe("Endpoint.render", () => {
     expect(body({ ...create, userMetadata: {} })).toContain("user_metadata")
   })
 
+  it("turns what an encoder throws into a failure", () => {
+    expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, forwardOnly: false })).toBe(
+      "batch: expected what Loss.prepare gives, got undefined",
+    )
+    expect(failure(Api.forwardBackwardJson, { modelId: "m", seqId: 1 })).toContain("batch: ")
+    expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, batch: { data: [{}] } })).toBe(
+      "forward_backward: can't be encoded",
+    )
+    expect(failure(encode, { size: -1 })).toBe("bytes: can't be encoded")
+  })
+
+  it("refuses a model or a sample that no server makes", () => {
+    const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
+    expect(failure(Api.createModel, { ...create, loraConfig: { rank: 0 } })).toBe(
+      "create_model.loraConfig.rank: Expected a positive number, got 0",
+    )
+    const sampler = { sessionId: "s", samplingSessionSeqId: 0 }
+    const one = "create_sampling_session: Expected exactly one of baseModel and modelPath"
+    expect(failure(Api.createSamplingSession, sampler)).toBe(one)
+    expect(failure(Api.createSamplingSession, { ...sampler, baseModel: "m", modelPath: "tinker://x" })).toBe(one)
+    const sample = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
+    expect(failure(Api.sample, { ...sample, promptLogprobsLastN: 1 })).toBe(
+      "asample.promptLogprobsLastN: needs promptLogprobs: true",
+    )
+    expect(failure(Api.sample, { ...sample, promptLogprobs: false, promptLogprobsLastN: 1 })).toContain("LastN: needs")
+    expect(failure(Api.sample, { ...sample, promptLogprobs: true, promptLogprobsLastN: 1 })).toBe("no failure")
+    expect(failure(Api.sample, { ...sample, seqId: 2 ** 53 })).toBe(
+      "asample.seqId: Expected an integer, got 9007199254740992",
+    )
+    expect(failure(Api.sample, { ...sample, seqId: 7e9 })).toBe("no failure")
+    expect(failure(Api.sample, { ...sample, samplingParams: { topK: 0 } })).toBe(
+      "asample.samplingParams.topK: Expected -1 or a positive integer",
+    )
+    expect(failure(Api.sample, { ...sample, prompt: [1, 2] })).toMatch(/^asample\.prompt: Expected .*, got an array$/)
+    const text = (tokens: unknown) => ModelInput.make({ type: "encoded_text", tokens: tokens as Int32Array })
+    expect(failure(Api.sample, { ...sample, prompt: text([1]) })).toContain(
+      "tokens: Expected an Int32Array of token ids, got an array",
+    )
+  })
+
   it("refuses what JSON can't say", () => {
     const save = { modelId: "m", seqId: 1, path: "p" }
     expect(failure(Api.saveWeights, { ...save, userMetadata: { loss: Number.NaN } })).toMatch(
@@ -175,7 +215,7 @@ describe("Endpoint.render", () => {
       "asample.samplingParams.temperature: Expected a finite number, got Infinity",
     )
     expect(failure(Api.saveWeights, { ...save, userMetadata: { count: 1n } })).toMatch(
-      /^save_weights\.userMetadata\.count: .*, got a bigint$/,
+      /^save_weights\.userMetadata\.count: .*, got 1n$/,
     )
   })
 })

@@ -16,7 +16,7 @@ const encode = <Inputs>(
   data: ReadonlyArray<Datum.Datum<Inputs>>,
   { modelId = "model-1", seqId = 1, forwardOnly = false } = {},
 ) =>
-  Either.flatMap(Loss.prepare(loss, data), (batch) =>
+  Either.flatMap(Loss.prepareUnknown(loss, data), (batch) =>
     ForwardBackward.toProtobuf({ modelId, seqId, batch, forwardOnly }),
   )
 
@@ -76,15 +76,7 @@ const autoSparse = {
 
 // What the reference lets through with these losses, and our types don't: fewer inputs, or more.
 const unusual = (name: string, config: Readonly<Record<string, number | string>> = {}) =>
-  Loss.make<Loss.CrossEntropyInputs & { readonly advantages?: TensorData.Input<"float32"> }>({
-    name,
-    config,
-    inputs: {
-      targetTokens: { name: "target_tokens", dtype: "int64", required: true },
-      weights: { name: "weights", dtype: "float32", required: true },
-      advantages: { name: "advantages", dtype: "float32", required: false },
-    },
-  })
+  Loss.make({ name, config, inputs: { targetTokens: "int64", weights: "float32", advantages: "float32?" } })
 
 const span = (source: "prompt" | "sampled", length: number): Datum.Span => ({
   source,
@@ -96,68 +88,165 @@ const span = (source: "prompt" | "sampled", length: number): Datum.Span => ({
 const policyInputs = { targetTokens: "int64", logprobs: "float32", advantages: "float32" } as const
 const supervisedInputs = { targetTokens: "int64", weights: "float32" } as const
 
-const cases: Readonly<Record<string, (options: { modelId: string; seqId: number; forwardOnly: boolean }) => unknown>> =
-  {
-    "vectors/forward.json": (o) => encode(Loss.crossEntropy, [supervised], o),
-    "vectors/forward_backward_cross_entropy.json": (o) => encode(Loss.crossEntropy, both, o),
-    "vectors/forward_backward_loss_importance_sampling.json": (o) => encode(Loss.importanceSampling, [policy], o),
-    "vectors/forward_backward_loss_ppo.json": (o) =>
-      encode(Loss.ppo({ clipLowThreshold: 0.9, clipHighThreshold: 1.1 }), [policy], o),
-    "vectors/forward_backward_loss_cispo.json": (o) =>
-      encode(Loss.cispo({ clipLowThreshold: 0, clipHighThreshold: 4 }), [policy], o),
-    "vectors/forward_backward_loss_dro.json": (o) => encode(Loss.dro({ beta: 0.05 }), [policy], o),
-    "vectors/forward_backward_loss_stable_reinforce.json": (o) =>
-      encode(Loss.stableReinforce({ kl_coeff: 0.1, mode: "text-value" }), [policy], o),
-    "vectors/forward_backward_loss_custom.json": (o) =>
-      encode(Loss.custom({ lossId: "loss-0001", inputs: policyInputs }), [policy], o),
-    "vectors/forward_backward_custom_handle_server_side.json": (o) =>
-      encode(Loss.custom({ lossId: "loss-0001", inputs: supervisedInputs }), [supervised], o),
-    "vectors/forward_backward_dtypes.json": (o) => encode(Loss.crossEntropy, dtypes, o),
-    "vectors/forward_backward_sparse_csr.json": (o) => encode(Loss.crossEntropy, [sparse], o),
-    "vectors/forward_backward_torch_auto_sparse.json": (o) => encode(unusual("cross_entropy"), [autoSparse], o),
-    "vectors/forward_backward_provenance_spans.json": (o) =>
-      encode(
-        unusual("stable_reinforce"),
-        [
-          {
-            ...supervised,
-            modelInputSpans: [span("prompt", 1), span("sampled", 2)],
-            lossInputSpans: [span("sampled", 3)],
-          },
-        ],
-        o,
-      ),
-    "vectors-0.25.0/forward_backward_config.json": (o) =>
-      encode(
-        unusual("dro", { beta: 0.5 }),
-        [{ modelInput: [1, 2, 3], inputs: { targetTokens: [2, 3, 4], weights: [1, 1, 1] } }],
-        o,
-      ),
-  }
+interface Options {
+  readonly modelId: string
+  readonly seqId: number
+  readonly forwardOnly: boolean
+}
+type Encoder = (options: Options) => ReturnType<typeof encode>
+
+const weighing = (...weights: ReadonlyArray<TensorData.Floats>): Encoder => {
+  const data = weights.map((weights) => ({ modelInput: [1, 2, 3], inputs: { targetTokens: [2, 3, 4], weights } }))
+  return (o) => encode(Loss.crossEntropy, data, o)
+}
+
+const five = Either.getOrThrow(
+  Loss.prepare(
+    Loss.crossEntropy,
+    Array.from({ length: 5 }, () => supervised),
+  ),
+)
+const slice =
+  (from: number, to: number): Encoder =>
+  (o) =>
+    ForwardBackward.toProtobuf({ ...o, batch: { ...five, data: five.data.slice(from, to) } })
+
+/** For each request of a recording, in its order, what says the same. */
+const cases: Readonly<Record<string, Encoder | ReadonlyArray<Encoder>>> = {
+  "vectors/forward_backward_chunked_by_bytes.json": [slice(2, 4), slice(4, 5), slice(0, 2)],
+  "vectors/forward_backward_chunked_parallel.json": [slice(2, 4), slice(4, 5), slice(0, 2)],
+  "vectors/forward_backward_chunked_serial.json": [slice(0, 2), slice(2, 4), slice(4, 5)],
+  "vectors/forward_backward_custom.json": [
+    weighing([0, 1, 1], [0, 0, 0]),
+    weighing([1, 2, 3], Float32Array.of(4, 5, 6)),
+  ],
+  "vectors/forward_backward_custom_handle_client_side.json": [slice(0, 2), slice(0, 2)],
+  "vectors/forward_backward_response_bf16.json": slice(0, 2),
+  "vectors/forward_backward_response_int32_trailing.json": slice(0, 2),
+  "vectors/forward_backward_response_no_outputs.json": slice(0, 2),
+  "vectors/forward_backward_response_stripped_fields.json": slice(0, 2),
+  "vectors/forward_backward_response_two_records.json": slice(0, 2),
+  "vectors-0.25.0/metrics_hash_unordered.json": weighing([1, 1, 1]),
+  "vectors/forward.json": (o) => encode(Loss.crossEntropy, [supervised], o),
+  "vectors/forward_backward_cross_entropy.json": (o) => encode(Loss.crossEntropy, both, o),
+  "vectors/forward_backward_loss_importance_sampling.json": (o) => encode(Loss.importanceSampling, [policy], o),
+  "vectors/forward_backward_loss_ppo.json": (o) =>
+    encode(Loss.ppo({ clipLowThreshold: 0.9, clipHighThreshold: 1.1 }), [policy], o),
+  "vectors/forward_backward_loss_cispo.json": (o) =>
+    encode(Loss.cispo({ clipLowThreshold: 0, clipHighThreshold: 4 }), [policy], o),
+  "vectors/forward_backward_loss_dro.json": (o) => encode(Loss.dro({ beta: 0.05 }), [policy], o),
+  "vectors/forward_backward_loss_stable_reinforce.json": (o) =>
+    encode(Loss.stableReinforce({ kl_coeff: 0.1, mode: "text-value" }), [policy], o),
+  "vectors/forward_backward_loss_custom.json": (o) =>
+    encode(Loss.custom({ lossId: "loss-0001", inputs: policyInputs }), [policy], o),
+  "vectors/forward_backward_custom_handle_server_side.json": (o) =>
+    encode(Loss.custom({ lossId: "loss-0001", inputs: supervisedInputs }), [supervised], o),
+  "vectors/forward_backward_dtypes.json": (o) => encode(Loss.crossEntropy, dtypes, o),
+  "vectors/forward_backward_sparse_csr.json": (o) => encode(Loss.crossEntropy, [sparse], o),
+  "vectors/forward_backward_torch_auto_sparse.json": (o) => encode(unusual("cross_entropy"), [autoSparse], o),
+  "vectors/forward_backward_provenance_spans.json": (o) =>
+    encode(
+      unusual("stable_reinforce"),
+      [
+        {
+          ...supervised,
+          modelInputSpans: [span("prompt", 1), span("sampled", 2)],
+          lossInputSpans: [span("sampled", 3)],
+        },
+      ],
+      o,
+    ),
+  "vectors-0.25.0/forward_backward_config.json": (o) =>
+    encode(
+      unusual("dro", { beta: 0.5 }),
+      [{ modelInput: [1, 2, 3], inputs: { targetTokens: [2, 3, 4], weights: [1, 1, 1] } }],
+      o,
+    ),
+}
 
 const rejected = ["vectors/forward_backward_image_asset_pointer_rejected.json", "vectors/forward_backward_empty.json"]
 
+interface Decoded {
+  readonly model_id: string
+  readonly seq_id: number
+  readonly forward_only: boolean
+  readonly data: unknown
+}
+
+const requests = (file: string): ReadonlyArray<{ readonly bodyBase64: string; readonly bodyDecoded: Decoded }> =>
+  wire(file).exchanges.flatMap(({ request }: { readonly request: { readonly path: string } }) =>
+    request.path.endsWith("forward_backward") ? [request] : [],
+  )
+
+type Elements = Int32Array | Float32Array | BigInt64Array
+
+/** The generated reader gives bytes wherever they lie; a copy lies aligned. */
+const elements = <T extends Elements>(array: new (memory: ArrayBuffer) => T, bytes: Uint8Array): Array<T[number]> =>
+  Array.from<T[number]>(new array(bytes.slice().buffer as ArrayBuffer))
+
+const dense = (tensor: Proto.Tensor | undefined): Uint8Array =>
+  tensor?.encoding.case === "dense" ? tensor.encoding.value : expect.fail("not dense")
+
+const failure = (result: Either.Either<unknown, { readonly message: string }>) =>
+  Either.match(result, { onLeft: ({ message }) => message, onRight: () => "no failure" })
+
 describe("ForwardBackward", () => {
   it.each(Object.keys(cases))("says what the reference says: %s", (file) => {
-    const vector = wire(file)
-    const recorded = vector.exchanges.find((exchange: { request: { path: string } }) =>
-      exchange.request.path.endsWith("forward_backward"),
-    ).request
-    const expected = read(Buffer.from(recorded.bodyBase64, "base64"))
-    // Version 0.25.0 knew only the first of the two maps of configuration.
-    if (file.startsWith("vectors-0.25.0"))
-      for (const [key, value] of Object.entries(expected.lossFnConfig))
-        expected.lossFnConfigV2[key] = fromBinary(
-          Proto.LossConfigValueSchema,
-          toBinary(Proto.LossConfigValueSchema, {
-            $typeName: "tinker_public.LossConfigValue",
-            value: { case: "number", value },
-          }),
-        )
-    const { modelId, seqId, forwardOnly } = expected
-    const ours = read(Either.getOrThrow(cases[file]!({ modelId, seqId, forwardOnly }) as ReturnType<typeof encode>))
-    expect(ours).toEqual(expected)
-    expect(equals(Proto.ForwardBackwardRequestSchema, ours, expected)).toBe(true)
+    const recorded = requests(file)
+    const encoders = [cases[file]!].flat()
+    expect(encoders.length).toBe(recorded.length)
+    for (const [index, { bodyBase64 }] of recorded.entries()) {
+      const expected = read(Buffer.from(bodyBase64, "base64"))
+      // Version 0.25.0 knew only the first of the two maps of configuration.
+      if (file.startsWith("vectors-0.25.0"))
+        for (const [key, value] of Object.entries(expected.lossFnConfig))
+          expected.lossFnConfigV2[key] = fromBinary(
+            Proto.LossConfigValueSchema,
+            toBinary(Proto.LossConfigValueSchema, {
+              $typeName: "tinker_public.LossConfigValue",
+              value: { case: "number", value },
+            }),
+          )
+      const { modelId, seqId, forwardOnly } = expected
+      const ours = read(Either.getOrThrow(encoders[index]!({ modelId, seqId, forwardOnly })))
+      expect(ours).toEqual(expected)
+      expect(equals(Proto.ForwardBackwardRequestSchema, ours, expected)).toBe(true)
+    }
+  })
+
+  it("says what the reference says before it compresses: vectors/forward_backward_zstd.json", () => {
+    const { bodyDecoded } = requests("vectors/forward_backward_zstd.json")[0]!
+    const { model_id, seq_id, forward_only, data } = bodyDecoded
+    const bytes = slice(0, 1)({ modelId: model_id, seqId: seq_id, forwardOnly: forward_only })
+    const ours = read(Either.getOrThrow(bytes))
+    expect({
+      ...bodyDecoded,
+      model_id: ours.modelId,
+      seq_id: ours.seqId,
+      loss_fn: ours.lossFn,
+      forward_only: ours.forwardOnly,
+      loss_fn_config: ours.lossFnConfig,
+      loss_fn_config_v2: ours.lossFnConfigV2,
+    }).toEqual(bodyDecoded)
+    expect(
+      ours.data.map(({ lossFnInputs, modelInput }) => ({
+        model_input: modelInput.map(({ chunk }) => ({
+          encoded_text: { tokens: chunk.case === "encodedText" && elements(Int32Array, chunk.value.tokens) },
+        })),
+        loss_fn_inputs: {
+          target_tokens: {
+            dtype: "int64",
+            shape: lossFnInputs["target_tokens"]?.shape.map(Number),
+            dense: elements(BigInt64Array, dense(lossFnInputs["target_tokens"])).map(Number),
+          },
+          weights: {
+            dtype: "float32",
+            shape: lossFnInputs["weights"]?.shape.map(Number),
+            dense: elements(Float32Array, dense(lossFnInputs["weights"])),
+          },
+        },
+      })),
+    ).toEqual(data)
   })
 
   it(`sends nothing where the reference sends nothing: ${rejected.join(", ")}`, () => {
@@ -198,19 +287,159 @@ describe("ForwardBackward", () => {
           ...(expectedTokens !== undefined && { expectedTokens }),
         }),
       )
-    const modelInput = ModelInput.make(image(0), ModelInput.dmel(Uint8Array.of(4)), image())
+    const older = Either.getOrThrow(ModelInput.image({ data: Uint8Array.of(5), format: "png", tokens: 7 }))
+    const audio = ModelInput.dmel(Uint8Array.of(4), { length: 3 })
+    const modelInput = ModelInput.make(image(0), audio, image(), older)
     const [datum] = read(Either.getOrThrow(encode(Loss.crossEntropy, [{ ...supervised, modelInput }]))).data
     expect(datum?.modelInput.map(({ chunk }) => chunk)).toMatchObject([
       { case: "image", value: { data: Uint8Array.of(1, 2, 3), format: "jpeg", expectedTokens: 0 } },
       { case: "dmel", value: { dmel: Uint8Array.of(4) } },
       { case: "image", value: { data: Uint8Array.of(1, 2, 3), format: "jpeg" } },
+      { case: "image", value: { expectedTokens: 7 } },
     ])
     expect(datum?.modelInput[2]?.chunk.value).not.toHaveProperty("expectedTokens")
   })
 
+  it("refuses the dimensions of an image, which only older servers know", () => {
+    const sized = (size: { readonly height?: number; readonly width?: number }) =>
+      failure(
+        encode(Loss.crossEntropy, [
+          supervised,
+          {
+            ...supervised,
+            modelInput: ModelInput.make({ type: "image", data: Uint8Array.of(1), format: "png", ...size }),
+          },
+        ]),
+      )
+    expect(sized({})).toBe("no failure")
+    expect(sized({ height: 1 })).toMatch(/^data\[1\]\.modelInput\.chunks\[0\]: height and width are for older servers/)
+    expect(sized({ width: 1 })).toContain("height and width")
+  })
+
+  it.each([-1, 1.5, 2 ** 31, Number.NaN, "1", undefined])("refuses %s as a sequence number, in both forms", (seqId) => {
+    const request = { modelId: "m", seqId: seqId as number, batch: five, forwardOnly: false }
+    for (const result of [ForwardBackward.toProtobuf(request), ForwardBackward.toJson(request)])
+      expect(failure(result)).toMatch(/^seqId: expected an integer from 0 to 2\^31 - 1, got /)
+  })
+
+  it("takes the first and the last sequence number", () => {
+    for (const seqId of [0, 2 ** 31 - 1])
+      expect(read(Either.getOrThrow(encode(Loss.crossEntropy, [supervised], { seqId }))).seqId).toBe(seqId)
+  })
+
+  it("refuses a request without a batch or a model, also from untyped code", () => {
+    const request = { modelId: "m", seqId: 1, batch: five, forwardOnly: false }
+    const bad = (request: unknown) => failure(ForwardBackward.toProtobuf(request as ForwardBackward.Request))
+    expect(bad({ ...request, batch: undefined })).toBe("batch: expected what Loss.prepare gives, got undefined")
+    expect(bad({ ...request, batch: [] })).toBe("batch: expected what Loss.prepare gives, got an array")
+    expect(bad({ ...request, modelId: 1 })).toBe("modelId: expected a text, got 1")
+    expect(bad(null)).toBe("request: expected an object, got null")
+  })
+
   // Everything a batch can hold, and texts that are longer in UTF-8, so that the buffer must grow.
-  const int64 = fc.oneof(fc.array(fc.integer()), fc.array(fc.maxSafeInteger()), fc.int32Array(), fc.bigInt64Array())
-  const float32 = fc.oneof(fc.array(fc.double()), fc.float32Array(), fc.float64Array())
+  const inside = <T extends Elements>(
+    array: new (memory: ArrayBuffer | SharedArrayBuffer) => T,
+    values: fc.Arbitrary<T>,
+  ) =>
+    fc.record({ values, before: fc.nat(3), after: fc.nat(3), shared: fc.boolean() }).map((o) => {
+      const size = o.values.BYTES_PER_ELEMENT
+      const bytes = size * (o.before + o.values.length + o.after)
+      const memory = new array(o.shared ? new SharedArrayBuffer(bytes) : new ArrayBuffer(bytes))
+      memory.set(o.values as never, o.before)
+      return memory.subarray(o.before, o.before + o.values.length) as T
+    })
+  interface Given {
+    readonly modelInput: ModelInput.Input
+    readonly chunks: ReadonlyArray<ModelInput.Chunk>
+  }
+  const exactly = (length: number) => ({ minLength: length, maxLength: length })
+
+  interface Case<D extends TensorData.Dtype> {
+    readonly input: TensorData.Input<D>
+    readonly shape: ReadonlyArray<number>
+    readonly values: ReadonlyArray<number | bigint>
+    readonly sparse?: TensorData.Sparse
+  }
+  const flat =
+    <D extends TensorData.Dtype>() =>
+    (input: TensorData.Input<D> & ArrayLike<number | bigint>): Case<D> => ({
+      input,
+      shape: [input.length],
+      values: Array.from(input),
+    })
+  const matrix = (rows: number) =>
+    fc
+      .nat(6)
+      .chain((columns) =>
+        fc.array(
+          fc.array(fc.oneof({ weight: 4, arbitrary: fc.constant(0) }, fc.integer()), exactly(columns)),
+          exactly(rows),
+        ),
+      )
+  const ofRows =
+    <D extends TensorData.Dtype>(dtype: D) =>
+    (rows: ReadonlyArray<ReadonlyArray<number>>): Case<D> => {
+      if (rows.length === 0) return { input: [] as never, shape: [0], values: [] }
+      const tensor = TensorData.toSparse(Either.getOrThrow(TensorData.from(dtype, rows as TensorData.Input<D>)))
+      return {
+        input: tensor as never,
+        shape: tensor.shape ?? [],
+        values: Array.from<number | bigint>(tensor.data),
+        ...(tensor.sparse !== undefined && { sparse: tensor.sparse }),
+      }
+    }
+  const dense2d =
+    <D extends TensorData.Dtype>() =>
+    (rows: ReadonlyArray<ReadonlyArray<number>>): Case<D> => ({
+      input: rows as never,
+      shape: rows.length === 0 ? [0] : [rows.length, rows[0]!.length],
+      values: rows.flat(),
+    })
+  const int64 = (length: number) =>
+    fc.oneof(
+      fc.array(fc.integer(), exactly(length)).map(flat<"int64">()),
+      fc.array(fc.maxSafeInteger(), exactly(length)).map(flat<"int64">()),
+      inside(Int32Array, fc.int32Array(exactly(length))).map(flat<"int64">()),
+      inside(BigInt64Array, fc.bigInt64Array(exactly(length))).map(flat<"int64">()),
+      matrix(length).map(dense2d<"int64">()),
+      matrix(length).map(ofRows("int64")),
+    )
+  const float32 = (length: number) =>
+    fc.oneof(
+      fc.array(fc.oneof(fc.float(), fc.double({ min: -1e38, max: 1e38 })), exactly(length)).map(flat<"float32">()),
+      inside(Float32Array, fc.float32Array(exactly(length))).map(flat<"float32">()),
+      matrix(length).map(dense2d<"float32">()),
+      matrix(length).map(ofRows("float32")),
+    )
+  const tokens = (length: number) =>
+    fc
+      .oneof(fc.array(fc.nat(), exactly(length)), inside(Int32Array, fc.int32Array({ min: 0, ...exactly(length) })))
+      .map((ids): Given => ({
+        modelInput: ids,
+        chunks: [{ type: "encoded_text" as const, tokens: Int32Array.from(ids) }],
+      }))
+  const piece = fc.oneof(
+    inside(Int32Array, fc.int32Array({ min: 0 })).map((tokens) => ({ type: "encoded_text" as const, tokens })),
+    // Without a length, so that the targets may have any.
+    fc.record({
+      type: fc.constant("image" as const),
+      data: fc.uint8Array(),
+      format: fc.constantFrom("png" as const, "jpeg" as const),
+    }),
+    fc.uint8Array().map((bytes) => ModelInput.dmel(bytes)),
+  )
+  const pieces = fc.array(piece).map((some): Given => {
+    const chunks = [...some, ModelInput.dmel(Uint8Array.of(1))]
+    return { modelInput: ModelInput.fromChunks(chunks), chunks }
+  })
+  const spans = fc.array(
+    fc.record({
+      source: fc.constantFrom("prompt" as const, "sampled" as const),
+      sequenceId: fc.string(),
+      offset: fc.maxSafeNat(),
+      length: fc.nat(),
+    }),
+  )
   const request = fc.record({
     modelId: fc.string({ unit: "grapheme", maxLength: 2000 }),
     seqId: fc.nat(),
@@ -220,30 +449,75 @@ describe("ForwardBackward", () => {
       fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.string({ unit: "grapheme" })),
     ),
     data: fc.array(
-      fc.record({
-        tokens: fc.oneof(fc.array(fc.nat()), fc.int32Array({ min: 0 })),
-        targetTokens: int64,
-        weights: float32,
-        spans: fc.array(
-          fc.record({
-            source: fc.constantFrom("prompt" as const, "sampled" as const),
-            sequenceId: fc.string(),
-            offset: fc.maxSafeNat(),
-            length: fc.nat(),
-          }),
-        ),
-      }),
+      fc.nat(12).chain((length) =>
+        fc.record({
+          input: fc.oneof(tokens(length), pieces),
+          targets: int64(length),
+          weights: float32(length),
+          spans,
+        }),
+      ),
       { minLength: 1, maxLength: 5 },
     ),
+  })
+
+  const chunkOf = (chunk: ModelInput.Chunk) => {
+    switch (chunk.type) {
+      case "encoded_text":
+        return { case: "encodedText", tokens: Array.from(chunk.tokens) }
+      case "image":
+        return { case: "image", data: Array.from(chunk.data), format: chunk.format }
+      case "dmel":
+        return { case: "dmel", dmel: Array.from(chunk.dmel) }
+      default:
+        return expect.fail("no protobuf form")
+    }
+  }
+  const chunkRead = ({ chunk }: Proto.Chunk) => {
+    switch (chunk.case) {
+      case "encodedText":
+        return { case: chunk.case, tokens: elements(Int32Array, chunk.value.tokens) }
+      case "image":
+        return { case: chunk.case, data: Array.from(chunk.value.data), format: chunk.value.format }
+      case "dmel":
+        return { case: chunk.case, dmel: Array.from(chunk.value.dmel) }
+      default:
+        return expect.fail("an empty chunk")
+    }
+  }
+  const tensorRead = (tensor: Proto.Tensor, array: typeof BigInt64Array | typeof Float32Array) => {
+    const { encoding, shape } = tensor
+    const values = (bytes: Uint8Array) => elements<BigInt64Array | Float32Array>(array, bytes)
+    return {
+      shape: shape.map(Number),
+      ...(encoding.case === "sparseCsr"
+        ? {
+            values: values(encoding.value.values),
+            crowIndices: elements(BigInt64Array, encoding.value.crowIndices).map(Number),
+            colIndices: elements(BigInt64Array, encoding.value.colIndices).map(Number),
+          }
+        : { values: values(dense(tensor)) }),
+    }
+  }
+  const tensorOf = <D extends TensorData.Dtype>(
+    { shape, sparse, values }: Case<D>,
+    as: (value: number | bigint) => number | bigint,
+  ) => ({
+    shape,
+    values: values.map(as),
+    ...(sparse !== undefined && {
+      crowIndices: Array.from(sparse.crowIndices),
+      colIndices: Array.from(sparse.colIndices),
+    }),
   })
 
   it.prop("is read by an independent reader as it was meant", { request }, ({ request }) => {
     const { modelId, seqId, forwardOnly, config } = request
     const bytes = encode(
       unusual("some_loss", config),
-      request.data.map(({ tokens, targetTokens, weights, spans }) => ({
-        modelInput: tokens,
-        inputs: { targetTokens, weights },
+      request.data.map(({ input, targets, weights, spans }) => ({
+        modelInput: input.modelInput,
+        inputs: { targetTokens: targets.input, weights: weights.input },
         modelInputSpans: spans,
         lossInputSpans: spans,
       })),
@@ -257,22 +531,13 @@ describe("ForwardBackward", () => {
       Object.fromEntries(Object.entries(message.lossFnConfigV2).map(([key, { value }]) => [key, value.value])),
     ).toEqual(config)
     expect(message.data.length).toBe(request.data.length)
-    for (const [index, { tokens, targetTokens, weights, spans }] of request.data.entries()) {
+    for (const [index, { input, targets, weights, spans }] of request.data.entries()) {
       const datum = message.data[index]!
-      const text = datum.modelInput[0]!.chunk
-      expect(text.case === "encodedText" && new Int32Array(text.value.tokens.slice().buffer)).toEqual(
-        Int32Array.from(tokens),
-      )
-      const targets = datum.lossFnInputs["target_tokens"]!
-      const floats = datum.lossFnInputs["weights"]!
-      expect([targets.dtype, floats.dtype]).toEqual([Proto.DType.DTYPE_INT64, Proto.DType.DTYPE_FLOAT32])
-      expect(targets.shape).toEqual([BigInt(targetTokens.length)])
-      expect(targets.encoding.case === "dense" && new BigInt64Array(targets.encoding.value.slice().buffer)).toEqual(
-        BigInt64Array.from(targetTokens as ArrayLike<number>, BigInt),
-      )
-      expect(floats.encoding.case === "dense" && new Float32Array(floats.encoding.value.slice().buffer)).toEqual(
-        Float32Array.from(weights),
-      )
+      expect(datum.modelInput.map(chunkRead)).toEqual(input.chunks.map(chunkOf))
+      const [ints, floats] = [datum.lossFnInputs["target_tokens"]!, datum.lossFnInputs["weights"]!]
+      expect([ints.dtype, floats.dtype]).toEqual([Proto.DType.DTYPE_INT64, Proto.DType.DTYPE_FLOAT32])
+      expect(tensorRead(ints, BigInt64Array)).toEqual(tensorOf(targets, BigInt))
+      expect(tensorRead(floats, Float32Array)).toEqual(tensorOf(weights, (value) => Math.fround(Number(value))))
       for (const side of [datum.modelInputSpans, datum.lossFnInputSpans])
         expect(
           side.map(({ span }) => [span.case, span.value?.sequenceId, span.value?.offset, span.value?.length]),
@@ -289,7 +554,7 @@ describe("ForwardBackward", () => {
 
   describe("as JSON", () => {
     const toJson = <Inputs>(loss: Loss.Loss<Inputs>, data: ReadonlyArray<Datum.Datum<Inputs>>, forwardOnly = false) =>
-      Either.flatMap(Loss.prepare(loss, data), (batch) =>
+      Either.flatMap(Loss.prepareUnknown(loss, data), (batch) =>
         ForwardBackward.toJson({ modelId: "model-1", seqId: 3, batch, forwardOnly }),
       )
 
@@ -320,26 +585,74 @@ describe("ForwardBackward", () => {
     })
 
     it("refuses what JSON can't say", () => {
-      const path = (result: ReturnType<typeof toJson>) =>
-        Either.match(result, { onLeft: (e) => e.path, onRight: () => "" })
-      const weighing = (weights: TensorData.Floats) => [{ ...supervised, inputs: { targetTokens: [1], weights } }]
-      expect(path(toJson(Loss.crossEntropy, weighing([1, Number.NaN])))).toBe("data[0].inputs.weights[1]")
-      expect(path(toJson(Loss.crossEntropy, weighing([Infinity])))).toBe("data[0].inputs.weights")
+      const weighing = (...weights: ReadonlyArray<number>) => [
+        { ...supervised, inputs: { targetTokens: [2, 3, 4], weights } },
+      ]
+      expect(failure(toJson(Loss.crossEntropy, weighing(1, Number.NaN, 1)))).toBe(
+        "data[0].inputs.weights[1]: JSON can't say NaN",
+      )
+      expect(failure(toJson(Loss.crossEntropy, weighing(1, 1, -Infinity)))).toBe(
+        "data[0].inputs.weights[2]: JSON can't say -Infinity",
+      )
+      const large = { targetTokens: BigInt64Array.of(1n, 2n ** 60n, 1n), weights: [1, 1, 1] }
+      expect(failure(toJson(Loss.crossEntropy, [supervised, { ...supervised, inputs: large }]))).toBe(
+        "data[1].inputs.targetTokens[1]: 1152921504606846976 is beyond ±(2^53 - 1), where numbers are no longer exact",
+      )
       expect(
-        path(
-          toJson(Loss.crossEntropy, [
-            supervised,
-            { ...supervised, inputs: { targetTokens: BigInt64Array.of(2n ** 60n), weights: [1] } },
-          ]),
-        ),
-      ).toBe("data[1].inputs.targetTokens")
-      expect(
-        path(
+        failure(
           toJson(Loss.crossEntropy, [
             { ...supervised, modelInputSpans: [span("prompt", 1)], lossInputSpans: [span("prompt", 1)] },
           ]),
         ),
-      ).toBe("data[0].modelInputSpans")
+      ).toContain("data[0].modelInputSpans: ")
+    })
+
+    it("says all of a sparse tensor: these servers would take its values for the whole", () => {
+      expect(toJson(Loss.crossEntropy, [sparse])).toMatchObject(
+        Either.right({
+          forward_backward_input: {
+            data: [
+              {
+                loss_fn_inputs: {
+                  target_tokens: { data: [...row(8, { 0: 5 }), ...row(8), ...row(8, { 7: 6 })], shape: [3, 8] },
+                  weights: { data: [...row(8, { 0: 0.5 }), ...row(8), ...row(8, { 7: 1 })], shape: [3, 8] },
+                },
+              },
+            ],
+          },
+        }),
+      )
+      expect(JSON.stringify(toJson(Loss.crossEntropy, [sparse]))).not.toContain("sparse")
+      const options = { shape: [3, 2 ** 30], sparse: { crowIndices: [0, 0, 0, 0], colIndices: [] } }
+      const huge = {
+        targetTokens: Either.getOrThrow(TensorData.int64([], options)),
+        weights: Either.getOrThrow(TensorData.float32([], options)),
+      }
+      expect(failure(toJson(Loss.crossEntropy, [{ ...supervised, inputs: huge }]))).toBe(
+        "data[0].inputs.targetTokens: too large to be dense: 3221225472 elements",
+      )
+    })
+
+    it("writes images with all their fields", () => {
+      const image = { type: "image" as const, data: Uint8Array.of(1, 2), format: "png" as const, height: 4, tokens: 5 }
+      const modelInput = ModelInput.make(image, ModelInput.dmel(Uint8Array.of(3), { length: 9 }))
+      const inputs = { targetTokens: row(14), weights: row(14) }
+      expect(toJson(Loss.crossEntropy, [{ modelInput, inputs }])).toMatchObject(
+        Either.right({
+          forward_backward_input: {
+            data: [
+              {
+                model_input: {
+                  chunks: [
+                    { type: "image", data: "AQI=", format: "png", height: 4, tokens: 5 },
+                    { type: "dmel", dmel: "Aw==" },
+                  ],
+                },
+              },
+            ],
+          },
+        }),
+      )
     })
   })
 })

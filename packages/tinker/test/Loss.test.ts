@@ -12,7 +12,7 @@ const good: Datum.Datum<Loss.CrossEntropyInputs> = {
 
 /** As from a program without types. */
 const problem = (loss: Loss.Loss<never>, data: unknown) =>
-  Either.match(Loss.prepare(loss, data as ReadonlyArray<Datum.Datum<never>>), {
+  Either.match(Loss.prepareUnknown(loss, data), {
     onLeft: ({ path, problem }) => `${path}: ${problem}`,
     onRight: () => "no problem",
   })
@@ -24,7 +24,17 @@ describe("Loss", () => {
       Loss.prepare(Loss.crossEntropy, [
         good,
         { modelInput: Int32Array.of(1), inputs: { targetTokens: Int32Array.of(2), weights: Float64Array.of(0.5) } },
-        { modelInput: ModelInput.empty, inputs: { targetTokens: [[1, 2]], weights: tensor } },
+        {
+          modelInput: Uint32Array.of(1, 2, 3),
+          inputs: {
+            targetTokens: [
+              [1, 2],
+              [3, 4],
+              [5, 6],
+            ],
+            weights: tensor,
+          },
+        },
       ]),
     )
     expect(batch.loss).toEqual({ name: "cross_entropy", config: {} })
@@ -40,7 +50,7 @@ describe("Loss", () => {
         ["weights", "float32", Float32Array.of(0.5), [1]],
       ],
       [
-        ["target_tokens", "int64", Int32Array.of(1, 2), [1, 2]],
+        ["target_tokens", "int64", Int32Array.of(1, 2, 3, 4, 5, 6), [3, 2]],
         ["weights", "float32", tensor.data, undefined],
       ],
     ])
@@ -56,11 +66,11 @@ describe("Loss", () => {
         good,
         {
           modelInput: ModelInput.make(image, ModelInput.dmel(new Uint8Array(7))),
-          inputs: { targetTokens: sparse, weights: [1] },
+          inputs: { targetTokens: sparse, weights: [1, 1, 1] },
         },
       ]),
     )
-    expect(batch.data.map(({ bytes }) => bytes)).toEqual([12 + 24 + 12, 100 + 7 + 2 * 8 + 6 * 8 + 4])
+    expect(batch.data.map(({ bytes }) => bytes)).toEqual([12 + 24 + 12, 100 + 7 + 2 * 8 + 6 * 8 + 3 * 4])
   })
 
   it("names a misspelt, a missing and a malformed input by its path", () => {
@@ -76,7 +86,7 @@ describe("Loss", () => {
       "data[3].inputs.targetTokens[1]: expected an integer within ±(2^53 - 1), or a BigInt64Array, got 2.5",
     )
     expect(problem(Loss.crossEntropy, at3({ ...good, inputs: { targetTokens, weights: [1, "2"] } }))).toBe(
-      'data[3].inputs.weights[1]: expected a number, got "2"',
+      "data[3].inputs.weights[1]: expected a number that a float32 can hold, got a string",
     )
     expect(problem(Loss.crossEntropy, at3({ ...good, inputs: { targetTokens, weights: 1 } }))).toBe(
       "data[3].inputs.weights: expected an array of numbers or a tensor, got 1",
@@ -84,7 +94,7 @@ describe("Loss", () => {
     expect(problem(Loss.crossEntropy, at3({ ...good, modelInput: [1, -2] }))).toContain("data[3].modelInput[1]: ")
     expect(problem(Loss.crossEntropy, at3({ ...good, modelInput: undefined }))).toContain("data[3].modelInput: ")
     expect(problem(Loss.crossEntropy, at3({ modelInput: [1] }))).toContain(
-      "data[3].inputs: expected cross_entropy takes",
+      "data[3].inputs: expected an object: cross_entropy takes",
     )
     expect(problem(Loss.crossEntropy, at3(null))).toContain("data[3]: expected a datum")
     expect(problem(Loss.ppo(), [good])).toContain(
@@ -137,5 +147,160 @@ describe("Loss", () => {
     expect(batch.loss).toEqual({ name: "custom", config: { loss_id: "loss-1" } })
     expect(batch.data[0]?.inputs.map(({ name }) => name)).toEqual(["target_tokens", "bonusScale"])
     expect(problem(loss, [{ modelInput: [1], inputs: { targetTokens: [2] } }])).toContain("data[0].inputs.bonusScale")
+  })
+
+  it("holds each loss to its own inputs", () => {
+    const inputs = ({ inputs, name, perToken }: Loss.Loss<never>) => [
+      name,
+      perToken,
+      Object.entries(inputs).map(([key, { name, dtype, required }]) => `${key} ${name} ${dtype}${required ? "" : "?"}`),
+    ]
+    const policy = [
+      "targetTokens target_tokens int64",
+      "logprobs logprobs float32",
+      "advantages advantages float32",
+      "weights weights float32?",
+    ]
+    const clipped = [
+      ...policy,
+      "clipLowThreshold clip_low_threshold float32?",
+      "clipHighThreshold clip_high_threshold float32?",
+    ]
+    expect(
+      [
+        Loss.crossEntropy,
+        Loss.importanceSampling,
+        Loss.ppo(),
+        Loss.cispo(),
+        Loss.gspo(),
+        Loss.dro(),
+        Loss.stableReinforce(),
+        Loss.custom({ lossId: "l", inputs: { targetTokens: "int64", bonus: "float32?" } }),
+      ].map(inputs),
+    ).toEqual([
+      ["cross_entropy", true, ["targetTokens target_tokens int64", "weights weights float32"]],
+      ["importance_sampling", true, policy],
+      ["ppo", true, clipped],
+      ["cispo", true, clipped],
+      ["gspo", true, [...clipped, "sequenceRatioMask sequence_ratio_mask float32?"]],
+      ["dro", true, policy],
+      ["stable_reinforce", true, policy],
+      ["custom", false, ["targetTokens target_tokens int64", "bonus bonus float32?"]],
+    ])
+  })
+
+  it("wants as many targets as the model reads tokens, and as many of the rest as targets", () => {
+    const lengths = (modelInput: unknown, targetTokens: unknown, weights: unknown) =>
+      problem(Loss.crossEntropy, [{ modelInput, inputs: { targetTokens, weights } }])
+    expect(lengths([1, 2, 3], [1, 2], [1, 2])).toBe(
+      "data[0].inputs.targetTokens: expected 3, as many as the model's input, got 2",
+    )
+    expect(lengths([1, 2, 3], [1, 2, 3], [1, 2])).toBe(
+      "data[0].inputs.weights: expected 3, as many as targetTokens, got 2",
+    )
+    const rows = [[1], [2], [3]]
+    expect(lengths([1, 2, 3], rows, rows)).toBe("no problem")
+    expect(lengths([1, 2, 3], rows, [1, 2])).toContain("data[0].inputs.weights: expected 3")
+    expect(lengths([1, 2], rows, rows)).toContain("data[0].inputs.targetTokens: expected 2")
+    expect(lengths([1, 2, 3], Either.getOrThrow(TensorData.int64([1, 2])), [1, 2])).toContain("expected 3")
+    const image = Either.getOrThrow(ModelInput.image({ data: Uint8Array.of(1), format: "png" }))
+    expect(lengths(ModelInput.make(image), [1, 2], [1, 2])).toBe("no problem")
+    expect(lengths(ModelInput.make(image), [1, 2], [1])).toContain("data[0].inputs.weights: expected 2")
+    expect(lengths(ModelInput.make(ModelInput.dmel(Uint8Array.of(1), { length: 3 })), [1, 2], [1, 2])).toContain(
+      "data[0].inputs.targetTokens: expected 3",
+    )
+    // What the inputs of an uploaded loss mean, only its author knows.
+    const custom = Loss.custom({ lossId: "l", inputs: { targetTokens: "int64", weights: "float32" } })
+    expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1], weights: [1, 2] } }])).toBe("no problem")
+    expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1, 2], weights: [1] } }])).toContain(
+      "data[0].inputs.targetTokens: expected 1",
+    )
+    const bonus = Loss.custom({ lossId: "l", inputs: { bonus: "float32" } })
+    expect(problem(bonus, [{ modelInput: [1], inputs: { bonus: [1, 2] } }])).toBe("no problem")
+  })
+
+  it("refuses what untyped code gives as a loss", () => {
+    const notOne = "loss: expected a loss, e.g. Loss.crossEntropy"
+    expect(problem(undefined as never, [good])).toBe(notOne)
+    expect(problem(Loss.ppo as never, [good])).toBe(notOne)
+    expect(problem({ name: "x", inputs: {} } as never, [good])).toBe("loss.config: expected an object, got undefined")
+    expect(problem({ ...Loss.crossEntropy, config: { a: true } } as never, [good])).toBe(
+      "loss.config.a: expected a finite number or a text, got true",
+    )
+    expect(problem({ ...Loss.crossEntropy, inputs: { x: null } } as never, [good])).toContain("loss.inputs.x: expected")
+    const custom = (inputs: unknown) => problem(Loss.custom({ lossId: "l", inputs: inputs as {} }), [good])
+    expect(custom({ x: "float64" })).toBe("loss.inputs.x: expected float32 or int64")
+    expect(custom({ x: null })).toBe("loss.inputs.x: expected float32 or int64")
+    expect(custom({ x: "constructor" })).toBe("loss.inputs.x: expected float32 or int64")
+    expect(custom({ targetTokens: "int64", target_tokens: "int64" })).toBe(
+      "loss.inputs.target_tokens: target_tokens on the wire, as another input",
+    )
+  })
+
+  it("knows an input by its own name only, whatever objects inherit", () => {
+    const loss = Loss.custom({ lossId: "l", inputs: { constructor: "float32", toString: "float32?" } })
+    expect(Object.values(loss.inputs).map(({ name }) => name)).toEqual(["constructor", "toString"])
+    expect(problem(loss, [{ modelInput: [1], inputs: {} }])).toContain("data[0].inputs.constructor: missing")
+    expect(problem(loss, [{ modelInput: [1], inputs: { constructor: [1] } }])).toBe("no problem")
+  })
+
+  it("refuses what untyped code gives as a datum, by its path", () => {
+    const at = (changes: object) => problem(Loss.crossEntropy, [{ ...good, ...changes }])
+    expect(at({ modelInputSpan: [] })).toBe(
+      "data[0].modelInputSpan: unknown: a datum has modelInput, inputs, modelInputSpans, lossInputSpans",
+    )
+    for (const [spans, words] of [
+      [null, ": expected an array of spans, got null"],
+      [{}, ": expected an array of spans, got an object"],
+      [[null], "[0]: expected { source"],
+    ] as const) {
+      expect(at({ modelInputSpans: spans, lossInputSpans: [] })).toContain(`data[0].modelInputSpans${words}`)
+      expect(at({ modelInputSpans: [], lossInputSpans: spans })).toContain(`data[0].lossInputSpans${words}`)
+    }
+    const chunk = (...chunks: ReadonlyArray<unknown>) =>
+      at({ modelInput: ModelInput.make(...(chunks as Array<ModelInput.Chunk>)) })
+    const first = "data[0].modelInput.chunks[0]"
+    expect(chunk(null)).toBe(`${first}: expected a chunk, got null`)
+    expect(chunk({ type: "txt" })).toContain(`${first}.type: expected encoded_text`)
+    expect(chunk({ type: "image", data: "123", format: "png" })).toBe(
+      `${first}.data: Expected a Uint8Array, got a string`,
+    )
+    expect(chunk({ type: "image", data: Uint8Array.of(1), format: "gif" })).toContain(`${first}.format: `)
+    for (const [token, said] of [
+      [1.5, "1.5"],
+      ["x", "a string"],
+      [-3, "-3"],
+      [2 ** 40, "1099511627776"],
+    ])
+      expect(chunk({ type: "encoded_text", tokens: [1, token] })).toMatch(
+        new RegExp(`chunks\\[0\\]\\.tokens\\[1\\]: expected a token id.*got ${said}$`),
+      )
+    expect(chunk({ type: "encoded_text", tokens: [1, 2, 3] })).toBe("no problem")
+    expect(chunk({ type: "encoded_text" })).toContain(`${first}.tokens: `)
+    expect(chunk(ModelInput.dmel(undefined as never))).toContain(`${first}.dmel: `)
+  })
+
+  it("refuses arrays whose memory is gone, which look empty", () => {
+    const gone = <T extends ArrayBufferView<ArrayBuffer>>(array: T): T => {
+      structuredClone(array.buffer, { transfer: [array.buffer] })
+      return array
+    }
+    const { targetTokens } = good.inputs
+    const says = "got an array whose memory was transferred"
+    const at = (changes: object) => problem(Loss.crossEntropy, [{ ...good, ...changes }])
+    expect(at({ modelInput: gone(Int32Array.of(1, 2, 3)) })).toMatch(new RegExp(`^data\\[0\\].modelInput: .*${says}`))
+    expect(at({ inputs: { targetTokens: gone(Int32Array.of(1)), weights: [] } })).toContain(says)
+    expect(at({ inputs: { targetTokens: gone(BigInt64Array.of(1n)), weights: [] } })).toContain(says)
+    expect(at({ inputs: { targetTokens, weights: gone(Float32Array.of(1, 2, 3)) } })).toMatch(
+      new RegExp(`^data\\[0\\].inputs.weights: .*${says}`),
+    )
+    const tensor = Either.getOrThrow(TensorData.float32(Float32Array.of(1, 2, 3)))
+    gone(tensor.data as Float32Array<ArrayBuffer>)
+    expect(at({ inputs: { targetTokens, weights: tensor } })).toContain("data[0].inputs.weights: the memory")
+    const image = { type: "image" as const, data: gone(Uint8Array.of(1)), format: "png" as const }
+    expect(at({ modelInput: ModelInput.make(image) })).toContain("chunks[0].data: Expected bytes that are still there")
+    expect(at({ modelInput: new Int32Array(0), inputs: { targetTokens: [], weights: new Float32Array(0) } })).toBe(
+      "no problem",
+    )
   })
 })

@@ -22,6 +22,10 @@ describe("ModelInput", () => {
     const tokens = Int32Array.of(1, 2)
     expect(Either.getOrThrow(ModelInput.from(tokens)).chunks).toEqual([{ type: "encoded_text", tokens }])
     expect(Either.getOrThrow(ModelInput.from([1, 2])).chunks).toEqual([{ type: "encoded_text", tokens }])
+    expect(Either.getOrThrow(ModelInput.from(Uint32Array.of(1, 2))).chunks).toEqual([{ type: "encoded_text", tokens }])
+    expect(Either.getOrThrow(ModelInput.from(Uint8Array.of(1, 2))).chunks).toEqual([{ type: "encoded_text", tokens }])
+    expect(problem(ModelInput.from(Uint32Array.of(1, 2 ** 31), "prompt"))).toContain("prompt[1]: expected a token id")
+    expect(problem(ModelInput.from(Int8Array.of(-1), "prompt"))).toContain("prompt[0]: expected a token id")
     const input = ModelInput.make(text(tokens))
     expect(Either.getOrThrow(ModelInput.from(input))).toBe(input)
   })
@@ -32,14 +36,19 @@ describe("ModelInput", () => {
     )
     expect(problem(ModelInput.from([1.5], "prompt"))).toContain("prompt[0]")
     expect(problem(ModelInput.from([2 ** 31], "prompt"))).toContain("prompt[0]")
-    expect(problem(ModelInput.from(JSON.parse('[1, "2"]'), "prompt"))).toContain('got "2"')
+    expect(problem(ModelInput.from(JSON.parse('[1, "2"]'), "prompt"))).toContain("got a string")
     expect(problem(ModelInput.from(JSON.parse('{"chunks": []}'), "prompt"))).toContain("prompt: expected a ModelInput")
   })
 
   it("refuses an image that no server takes", () => {
     expect(problem(ModelInput.image({ data: png, format: "gif" as never }))).toContain("format: ")
     expect(problem(ModelInput.image({ data: png, format: "png", expectedTokens: -1 }))).toContain("expectedTokens: ")
-    expect(problem(ModelInput.imageAsset({ format: "png", location: 5 as never }))).toContain("location: ")
+    expect(problem(ModelInput.imageAsset({ format: "png", location: 5 as never }))).toBe(
+      "imageAsset.location: Expected string, got 5",
+    )
+    const private_ = ModelInput.image({ data: "private bytes" as never, format: "png" })
+    expect(problem(private_)).toBe("image.data: Expected a Uint8Array, got a string")
+    expect(JSON.stringify(Either.flip(private_).pipe(Either.getOrThrow))).not.toContain("private")
   })
 
   it("puts one after another", () => {
@@ -50,6 +59,9 @@ describe("ModelInput", () => {
     )
     expect(input.chunks.map((chunk) => chunk.type)).toEqual(["encoded_text", "image", "encoded_text"])
     expect(ModelInput.empty.chunks).toEqual([])
+    // More than an engine takes as arguments.
+    const many = ModelInput.fromChunks(Array.from({ length: 200_000 }).fill(text([1])) as Array<ModelInput.Chunk>)
+    expect(ModelInput.append(many, text([2])).chunks.length).toBe(200_001)
   })
 
   it("has a length when all of its pieces have one", () => {
@@ -57,6 +69,7 @@ describe("ModelInput", () => {
     expect(ModelInput.length(ModelInput.make(image({ tokens: 3 })))).toEqual(Option.some(3))
     expect(ModelInput.length(ModelInput.make(text([1]), image()))).toEqual(Option.none())
     expect(ModelInput.length(ModelInput.make(ModelInput.dmel(png)))).toEqual(Option.none())
+    expect(ModelInput.length(ModelInput.make(ModelInput.dmel(png, { length: 6 }), text([1])))).toEqual(Option.some(7))
     expect(ModelInput.length(ModelInput.empty)).toEqual(Option.some(0))
   })
 
@@ -71,6 +84,23 @@ describe("ModelInput", () => {
     expect(encode(ModelInput.make(image({ height: 1, width: 2, tokens: 3 })))).toEqual({
       chunks: [{ type: "image", data: "iVBORw==", format: "png", height: 1, width: 2, tokens: 3 }],
     })
+  })
+
+  it("never sends how long audio is", () => {
+    expect(encode(ModelInput.make(ModelInput.dmel(png, { length: 6 })))).toEqual({
+      chunks: [{ type: "dmel", dmel: "iVBORw==" }],
+    })
+    expect(() => encode(ModelInput.make(ModelInput.dmel(png, { length: -1 })))).toThrow()
+  })
+
+  it("writes four megabytes of image in no time", () => {
+    const data = new Uint8Array(4 * 2 ** 20).map((_, index) => index)
+    const large = ModelInput.make(image({ data }))
+    const start = performance.now()
+    const json = encode(large)
+    expect(performance.now() - start).toBeLessThan(400)
+    expect(json.chunks[0]).toHaveProperty("data", Buffer.from(data).toString("base64"))
+    expect(() => decode({ chunks: [{ type: "image", data: "?", format: "png" }] })).toThrow("multiple of 4")
   })
 
   it.each(claims)("writes what the reference writes: %s", (file) => {
@@ -100,7 +130,7 @@ describe("ModelInput", () => {
       .map(({ location, format, ...rest }) =>
         Either.getOrThrow(ModelInput.imageAsset({ location, format, ...given(rest) })),
       ),
-    fc.uint8Array().map(ModelInput.dmel),
+    fc.uint8Array().map((bytes) => ModelInput.dmel(bytes)),
   )
 
   it.prop("survives JSON", { chunks: fc.array(chunk) }, ({ chunks }) => {

@@ -80,6 +80,33 @@ describe("Optimizer", () => {
     expect(rates(Optimizer.cosine(one, { steps: 4 }), 6)).toEqual([1, 0.853553, 0.5, 0.146447, 0, 0])
   })
 
+  it("never overshoots, also where the warm-up is no whole number of steps", () => {
+    expect(rates(Optimizer.warmup(Optimizer.constant(one), 2.5), 4)).toEqual([0.4, 0.8, 1, 1])
+  })
+
+  it("has no rate where it was given no number, and that is refused before it is sent", () => {
+    const missing = undefined as unknown as number
+    for (const schedule of [
+      Optimizer.linear(one, { steps: missing }),
+      Optimizer.cosine(one, { steps: Number.NaN }),
+      Optimizer.linear(one, { steps: 10, floor: Number.NaN }),
+      Optimizer.warmup(Optimizer.constant(one), missing),
+    ])
+      expect(problem(schedule(3))).toBe(
+        "optimizer.learningRate: expected a finite number that is not negative, got NaN",
+      )
+  })
+
+  it("refuses what is no number", () => {
+    expect(problem({ ...one, learningRate: "0.1" as never })).toBe(
+      "optimizer.learningRate: expected a finite number that is not negative, got a string",
+    )
+    expect(problem({ ...one, eps: undefined as never })).toContain(
+      "optimizer.eps: expected a positive number, got undefined",
+    )
+    expect(problem({ ...one, beta1: 1n as never })).toContain("got 1n")
+  })
+
   it("warms up first", () => {
     expect(rates(Optimizer.linear(one, { steps: 6, warmup: 2 }), 8)).toEqual([0.5, 1, 1, 0.75, 0.5, 0.25, 0, 0])
     expect(rates(Optimizer.warmup(Optimizer.constant(one), 4), 6)).toEqual([0.25, 0.5, 0.75, 1, 1, 1])

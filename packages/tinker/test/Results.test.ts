@@ -74,9 +74,16 @@ describe("TrainingResult", () => {
     expect(result.outputs[0]?.["logprobs"]?.data).toEqual(Float32Array.of(-0.5, Number.NaN))
     expect(result.outputs[1]).toEqual({})
     expect(result.metrics).toEqual({ "loss:sum": 1, "grad_norm:mean": Number.NaN })
-    expect(TrainingResult.fromJson({ metrics: null })).toEqual(
-      Either.right({ outputType: "ArrayRecord", outputs: [], metrics: {} }),
+    const nothing = Either.right({ outputType: "ArrayRecord", outputs: [], metrics: {} })
+    expect(TrainingResult.fromJson({ metrics: null })).toEqual(nothing)
+    expect(TrainingResult.fromJson({ loss_fn_output_type: "" })).toEqual(nothing)
+    expect(TrainingResult.fromProtobuf(new Uint8Array(0))).toEqual(nothing)
+    expect(failure(TrainingResult.fromJson(JSON.parse('{"metrics": {"a": 1e999}}')))).toContain(
+      "Expected a number that JSON can say",
     )
+    expect(() =>
+      Schema.encodeSync(TrainingResult.TrainingResult)({ ...result, metrics: { "loss:sum": Infinity } }),
+    ).toThrow("Expected a number that JSON can say")
   })
 
   const field = create(Proto.BatchedTensorSchema, {
@@ -146,10 +153,99 @@ describe("TrainingResult", () => {
     expect(failure(TrainingResult.fromJson({ loss_fn_outputs: [{ logprobs: { data: [1] } }] }))).toContain("dtype")
   })
 
-  it.prop("never throws, whatever the bytes", { bytes: fc.uint8Array({ maxLength: 64 }) }, ({ bytes }) => {
-    expect(Either.isEither(TrainingResult.fromProtobuf(bytes))).toBe(true)
-    expect(Either.isEither(SampleResult.fromProtobuf(bytes))).toBe(true)
+  it("gives empty objects for datums without fields, but not as many as would fill the memory", () => {
+    expect(Either.map(TrainingResult.fromProtobuf(message({}, 3n)), ({ outputs }) => outputs)).toEqual(
+      Either.right([{}, {}, {}]),
+    )
+    expect(failure(TrainingResult.fromProtobuf(message({}, 1_000_001n)))).toContain("1000001 datums without any field")
+    const many = toBinary(
+      Proto.ForwardBackwardOutputSchema,
+      create(Proto.ForwardBackwardOutputSchema, {
+        lossFnOutputs: Array.from({ length: 100 }, () => ({ numDatums: 900_000n })),
+      }),
+    )
+    expect(failure(TrainingResult.fromProtobuf(many))).toContain("90000000 datums without any field")
+    expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 2n ** 40n)))).toContain("holds 2 datums of")
   })
+
+  // Random bytes are rarely a message; these are messages whose numbers are random.
+  const wild = fc
+    .record({
+      numDatums: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
+      fields: fc.dictionary(
+        fc.string(),
+        fc.record({
+          data: fc.uint8Array({ maxLength: 32 }),
+          offsets: fc.oneof(
+            fc.uint8Array({ maxLength: 32 }),
+            fc.array(fc.nat(40)).map((cuts) => int64(...cuts)),
+          ),
+          dtype: fc.nat(5),
+          trailingShape: fc.array(fc.bigInt({ min: -1n, max: 2n ** 62n })),
+        }),
+        { maxKeys: 2 },
+      ),
+    })
+    .map(({ fields, numDatums }) =>
+      message(
+        Object.fromEntries(
+          Object.entries(fields).map(([name, init]) => [
+            name,
+            create(Proto.BatchedTensorSchema, { ...init, dtype: init.dtype as Proto.DType }),
+          ]),
+        ),
+        numDatums,
+      ),
+    )
+
+  it.prop(
+    "never throws, whatever the bytes",
+    [fc.oneof(fc.uint8Array({ maxLength: 64 }), wild)],
+    ([bytes]) => {
+      expect(Either.isEither(TrainingResult.fromProtobuf(bytes))).toBe(true)
+      expect(Either.isEither(SampleResult.fromProtobuf(bytes))).toBe(true)
+    },
+    { fastCheck: { examples: [[message({}, 2n ** 62n)]] } },
+  )
+
+  const floats = fc.array(fc.float32Array(), { minLength: 1, maxLength: 4 })
+  const wholes = fc.array(fc.bigInt64Array(), { minLength: 1, maxLength: 4 })
+  const batch = (dtype: Proto.DType, arrays: ReadonlyArray<Float32Array | BigInt64Array>) => {
+    const sizes = arrays.map(({ byteLength }) => byteLength)
+    const cuts = sizes.reduce<Array<number>>((cuts, size) => [...cuts, (cuts.at(-1) ?? 0) + size], [0])
+    const bytes = (array: Float32Array | BigInt64Array) =>
+      new Uint8Array(array.buffer, array.byteOffset, array.byteLength)
+    return create(Proto.BatchedTensorSchema, { data: Buffer.concat(arrays.map(bytes)), offsets: int64(...cuts), dtype })
+  }
+
+  it.prop(
+    "reads what an independent writer wrote",
+    { floats, wholes, type: fc.string() },
+    ({ floats, wholes, type }) => {
+      const metrics = { "loss:sum": Number.NaN, "other:max": Infinity }
+      const bytes = toBinary(
+        Proto.ForwardBackwardOutputSchema,
+        create(Proto.ForwardBackwardOutputSchema, {
+          lossFnOutputType: `module:${type.replaceAll(":", "")}`,
+          lossFnOutputs: [
+            { fields: { logprobs: batch(Proto.DType.DTYPE_FLOAT32, floats) }, numDatums: BigInt(floats.length) },
+            { fields: { ids: batch(Proto.DType.DTYPE_INT64, wholes) } },
+          ],
+          metrics,
+        }),
+      )
+      const result = Either.getOrThrow(TrainingResult.fromProtobuf(bytes))
+      expect(result.outputType).toBe(type.replaceAll(":", ""))
+      expect(result.metrics).toEqual(metrics)
+      expect(result.outputs.map((output) => output["logprobs"]?.data ?? output["ids"]?.data)).toEqual([
+        ...floats,
+        ...wholes,
+      ])
+      expect(result.outputs.map((output) => (output["logprobs"] ?? output["ids"])?.shape)).toEqual(
+        [...floats, ...wholes].map(({ length }) => [length]),
+      )
+    },
+  )
 })
 
 describe("SampleResult", () => {
@@ -163,6 +259,58 @@ describe("SampleResult", () => {
     const same = Either.getOrThrow(SampleResult.fromJson(vector.result))
     const ids = vector.result.sequences.map((sequence: { readonly sequence_id: string }) => sequence.sequence_id)
     expect(json(same)).toEqual(json(SampleResult.withSequenceIds(result, ids)))
+  })
+
+  const rows = (topk: SampleResult.TopkLogprobs) =>
+    Array.from({ length: topk.length }, (_, position) => SampleResult.topkRow(topk, position))
+
+  it("reads the likeliest tokens where they lie, row by row: null rows, and rows that end early", () => {
+    const { topkPromptLogprobs } = Either.getOrThrow(
+      SampleResult.fromProtobuf(
+        message({
+          topkPromptLogprobs: {
+            k: 2,
+            length: 4,
+            tokenIds: int32(0, 0, 5, 6, 7, 0, 0, 3),
+            logprobs: float32(-99999, -99999, -0.5, -1, -0.25, -99999, -0.125, Number.NaN),
+          },
+        }),
+      ),
+    )
+    const topk = Option.getOrThrow(topkPromptLogprobs)
+    expect(topk.tokenIds).toBeInstanceOf(Int32Array)
+    const expected = [
+      null,
+      [
+        [5, -0.5],
+        [6, -1],
+      ],
+      [[7, -0.25]],
+      [
+        [0, -0.125],
+        [3, Number.NaN],
+      ],
+    ]
+    expect(rows(topk)).toEqual(expected)
+    expect([-1, 4].map((position) => SampleResult.topkRow(topk, position))).toEqual([null, null])
+    const sent = expected.map((row) => row?.map(([token, logprob]) => [token, Number.isNaN(logprob) ? null : logprob]))
+    const read = SampleResult.fromJson(JSON.parse(JSON.stringify({ sequences: [], topk_prompt_logprobs: sent })))
+    expect(Either.map(read, (result) => result.topkPromptLogprobs)).toEqual(Either.right(Option.some(topk)))
+    expect(Schema.encodeSync(SampleResult.TopkLogprobs)(topk)).toEqual(JSON.parse(JSON.stringify(sent)))
+  })
+
+  it("refuses likeliest tokens that make no sense, or would fill the memory", () => {
+    const bad = (topk_prompt_logprobs: unknown) =>
+      failure(SampleResult.fromJson({ sequences: [], topk_prompt_logprobs }))
+    expect(bad([null, 5])).toContain("[1]: expected an array, got 5")
+    expect(bad([[[1.5, 0]]])).toContain("[0][0]: expected a token id and its log probability")
+    expect(bad([[[1, "x"]]])).toContain("[0][0]: expected a token id")
+    expect(bad([[[1, 0], null]])).toContain("[0][1]: expected a token id")
+    expect(bad("x")).toContain("an array of rows")
+    const wide = Array.from({ length: 10_000 }, () => [1, 0])
+    expect(bad([wide, ...Array.from({ length: 10_000 }, () => null)])).toContain("10001 rows of up to 10000 cells")
+    expect(bad([])).toBe("no failure")
+    expect(bad([null, []])).toBe("no failure")
   })
 
   it("asks for target log probabilities as the reference does", () => {
@@ -220,7 +368,7 @@ describe("SampleResult", () => {
       stopReason: "length",
     })
     expect(Option.map(result.promptLogprobs, SampleResult.toNullable)).toEqual(Option.some([null, -0.25]))
-    expect(result.topkPromptLogprobs).toEqual(Option.some([null, [[5, -0.5]]]))
+    expect(Option.map(result.topkPromptLogprobs, rows)).toEqual(Option.some([null, [[5, -0.5]]]))
     expect(result.promptCacheHitTokens).toBe(0)
   })
 
@@ -235,6 +383,9 @@ describe("SampleResult", () => {
       )
     expect(aligned([-0.5, -1])).toEqual(Option.some([null, -0.5, -1]))
     expect(aligned([null, -0.5, -1])).toEqual(Option.some([null, -0.5, -1]))
+    expect(aligned([-0.5])).toEqual(Option.some([-0.5]))
+    expect(aligned([])).toEqual(Option.some([]))
+    expect(aligned([null, -0.5, -1, -2])).toEqual(Option.some([null, -0.5, -1, -2]))
   })
 
   it("fails with words where bytes or JSON make no sense", () => {
@@ -253,9 +404,46 @@ describe("SampleResult", () => {
       "stop_reason",
     )
     expect(failure(SampleResult.fromJson({ sequences: [], prompt_logprobs: ["x"] }))).toContain(
-      '[0]: expected a number, got "x"',
+      "[0]: expected a number, got a string",
     )
   })
+
+  const sampled = fc.record({
+    tokens: fc.int32Array(),
+    logprobs: fc.float32Array({ minLength: 1 }),
+    reason: fc.constantFrom("stop" as const, "length" as const),
+  })
+
+  it.prop(
+    "reads what an independent writer wrote",
+    { sequences: fc.array(sampled), hits: fc.nat(), cells: fc.array(fc.tuple(fc.nat(), fc.float()), { minLength: 1 }) },
+    ({ cells, hits, sequences }) => {
+      const bytes = message({
+        sequences: sequences.map(({ tokens, logprobs, reason }) => ({
+          tokens: int32(...tokens),
+          logprobs: float32(...logprobs),
+          stopReason: reason === "stop" ? Proto.StopReason.STOP : Proto.StopReason.LENGTH,
+        })),
+        promptCacheHitTokens: hits,
+        topkPromptLogprobs: {
+          k: 1,
+          length: cells.length,
+          tokenIds: int32(...cells.map(([token]) => token)),
+          logprobs: float32(...cells.map(([, logprob]) => logprob)),
+        },
+      })
+      const result = Either.getOrThrow(SampleResult.fromProtobuf(bytes))
+      expect(result.sequences).toMatchObject(
+        sequences.map(({ tokens, logprobs, reason }) => ({
+          tokens,
+          logprobs: Option.some(logprobs),
+          stopReason: reason,
+        })),
+      )
+      expect(result.promptCacheHitTokens).toBe(hits)
+      expect(Option.map(result.topkPromptLogprobs, rows)).toEqual(Option.some(cells.map((cell) => [cell])))
+    },
+  )
 
   it.prop(
     "survives JSON",

@@ -48,12 +48,43 @@ describe("TensorData", () => {
 
   it("refuses what is no number, also from untyped code", () => {
     const untyped = JSON.parse('[1, "2", null]')
-    expect(problem(TensorData.float32(untyped))).toBe('tensor[1]: expected a number, got "2"')
+    expect(problem(TensorData.float32(untyped))).toBe(
+      "tensor[1]: expected a number that a float32 can hold, got a string",
+    )
     expect(problem(TensorData.int64(untyped))).toContain("tensor[1]: expected an integer")
     expect(problem(TensorData.float32(JSON.parse("null")))).toBe(
       "tensor: expected an array of numbers or a tensor, got null",
     )
     expect(problem(TensorData.int64(JSON.parse("7")))).toContain("expected an array of numbers or a tensor, got 7")
+  })
+
+  it("refuses a number that a float32 would make infinite", () => {
+    const largest = 2 ** 128 - 2 ** 104
+    expect(problem(TensorData.float32([1, 1e39]))).toBe(
+      "tensor[1]: expected a number that a float32 can hold, got 1e+39",
+    )
+    expect(problem(TensorData.float32(Float64Array.of(-1e39)))).toContain("tensor[0]: expected a number that")
+    expect(problem(TensorData.float32([[1], [1e39]]))).toContain("tensor[1][0]: expected a number that")
+    expect(float([largest, 3.4028235677973362e38]).data).toEqual(Float32Array.of(largest, largest))
+    expect(problem(TensorData.float32([3.4028235677973366e38]))).toContain("tensor[0]")
+    expect(problem(TensorData.float32([-3.4028235677973366e38]))).toContain("tensor[0]")
+  })
+
+  it("refuses options from untyped code that make no sense", () => {
+    const sparse = (sparse: unknown) => problem(TensorData.float32([1], { shape: [1, 1], sparse: sparse as never }))
+    expect(sparse(null)).toBe("tensor.sparse: expected { crowIndices, colIndices }, got null")
+    expect(sparse({})).toBe("tensor.sparse.crowIndices: expected indices, got undefined")
+    expect(sparse({ crowIndices: [0, 1], colIndices: { length: -1 } })).toBe(
+      "tensor.sparse.colIndices: expected indices, got an object",
+    )
+    expect(problem(TensorData.float32([1], { shape: {} as never }))).toContain("tensor.shape: expected integers")
+    expect(problem(TensorData.float32([new DataView(new ArrayBuffer(4))] as never))).toContain("tensor[0]: expected")
+  })
+
+  it("does not fill the memory with the zeros of a sparse tensor", () => {
+    const huge = int([], { shape: [2, 2 ** 40], sparse: { crowIndices: [0, 0, 0], colIndices: [] } })
+    expect(problem(TensorData.toNumbers(huge, "x"))).toBe("x: too large to be dense: 2199023255552 elements")
+    expect(TensorData.at(huge, 1, 2 ** 39)).toEqual(Option.some(0))
   })
 
   it("takes NaN and infinities for the floats they are", () => {
@@ -102,7 +133,12 @@ describe("TensorData", () => {
     expect(sparse([0, 2, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices[2]")
     expect(sparse([1, 1, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices[0]")
     expect(sparse([0, 1, 1, 1], [0, 7])).toContain("tensor.sparse.crowIndices[3]: expected the number of elements, 2")
-    expect(sparse([0, 1, 1, 2], [0, 8])).toContain("tensor.sparse.colIndices[1]: expected a column below 8, got 8")
+    expect(sparse([0, 1, 1, 2], [0, 8])).toContain("tensor.sparse.colIndices[1]: expected columns below 8")
+    expect(sparse([0, 1, 1, 2], [-1, 7])).toContain("tensor.sparse.colIndices[0]: expected columns below 8")
+    expect(sparse([0, 0, 2, 2], [3, 4])).toBe("no problem")
+    expect(sparse([0, 1, 2, 2], [4, 3])).toBe("no problem")
+    expect(sparse([0, 0, 2, 2], [4, 3])).toContain("tensor.sparse.colIndices[1]: expected columns below 8 that rise")
+    expect(sparse([0, 0, 2, 2], [4, 4])).toContain("tensor.sparse.colIndices[1]")
     expect(sparse([0, 1, 1, 2], [0])).toContain("tensor.sparse.colIndices: expected one for each")
     expect(sparse([0, 1, 1, 2], [0, 2 ** 31])).toContain("tensor.sparse.colIndices[1]: expected an index")
   })
@@ -125,7 +161,7 @@ describe("TensorData", () => {
     expect(TensorData.toNumbers(float([0.5, 1]))).toEqual(Either.right([0.5, 1]))
     expect(TensorData.toNumbers(int(BigInt64Array.of(1n, 2n)))).toEqual(Either.right([1, 2]))
     expect(problem(TensorData.toNumbers(int(BigInt64Array.of(1n, 2n ** 53n))))).toBe(
-      "tensor[1]: 9007199254740992 is beyond ±(2^53 - 1): read `data` instead",
+      "tensor[1]: 9007199254740992 is beyond ±(2^53 - 1), where numbers are no longer exact",
     )
   })
 
@@ -181,6 +217,9 @@ describe("TensorData", () => {
       { data: "1", dtype: "float32" },
       { data: [1], dtype: "int64", shape: [2] },
       { data: [1], dtype: "int64", shape: [1, 1], sparse_crow_indices: [0, 1] },
+      { data: [], dtype: "int64", shape: [1, 1], sparse_crow_indices: { length: -1 }, sparse_col_indices: [] },
+      { data: [], dtype: "int64", shape: [1, 1], sparse_crow_indices: "01", sparse_col_indices: [] },
+      { data: [1e39], dtype: "float32" },
       [1],
       null,
     ]

@@ -59,6 +59,39 @@ describe("Loss.prepare", () => {
     })
   })
 
+  it("refuses them also where datums are made elsewhere", () => {
+    const misspelt = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights, wieghts: weights } }))
+    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, misspelt)
+    const optional = modelInput.map(() => ({
+      modelInput,
+      inputs: { targetTokens, logprobs, advantages, clipLowTreshold: [0.8] },
+    }))
+    expect(Loss.prepare).type.not.toBeCallableWith(Loss.ppo(), optional)
+    const span = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights }, modelInputSpan: [] }))
+    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, span)
+    const missing = modelInput.map(() => ({ modelInput, inputs: { targetTokens } }))
+    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, missing)
+  })
+
+  it("takes datums that are made elsewhere and are right", () => {
+    const made = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights } }))
+    expect(Loss.prepare).type.toBeCallableWith(Loss.crossEntropy, made)
+    const policy = { targetTokens, logprobs, advantages }
+    const some = modelInput.map((n) => ({ modelInput, inputs: { ...policy, weights: n > 1 ? weights : undefined } }))
+    expect(Loss.prepare).type.toBeCallableWith(Loss.ppo(), some)
+    expect(Loss.prepare).type.toBeCallableWith(Loss.ppo(), [
+      { modelInput, inputs: policy },
+      { modelInput: new Uint32Array(1), inputs: { ...policy, clipLowThreshold: [0.8] } },
+      { modelInput, inputs: policy, modelInputSpans: [span], lossInputSpans: [span] },
+    ])
+  })
+
+  it("leaves generic code to the checks at run time", () => {
+    const generic = <Inputs>(loss: Loss.Loss<Inputs>, data: ReadonlyArray<Datum.Datum<Inputs>>) =>
+      Loss.prepareUnknown(loss, data)
+    expect(generic(Loss.crossEntropy, [])).type.toBe<Either.Either<Loss.PreparedBatch, InvalidInput>>()
+  })
+
   it("refuses a tensor of the other type", () => {
     expect(Loss.datum).type.not.toBeCallableWith(Loss.crossEntropy, {
       modelInput,
@@ -116,6 +149,27 @@ describe("configuration", () => {
     expect(Loss.dro).type.not.toBeCallableWith({ beta: "0.1" })
     expect(Loss.stableReinforce).type.toBeCallableWith({ kl_coeff: 0.1, mode: "text" })
     expect(Loss.stableReinforce).type.not.toBeCallableWith({ kl_coeff: true })
+  })
+})
+
+describe("Loss.make", () => {
+  const loss = Loss.make({ name: "my_loss", inputs: { targetTokens: "int64", bonus: "float32?" } })
+
+  it("carries what it declares, optional inputs included", () => {
+    expect<Loss.Inputs<typeof loss>>().type.toBe<{
+      readonly targetTokens: TensorData.Input<"int64">
+      readonly bonus?: TensorData.Input<"float32"> | undefined
+    }>()
+    expect(Loss.datum).type.toBeCallableWith(loss, { modelInput, inputs: { targetTokens } })
+    expect(Loss.datum).type.toBeCallableWith(loss, { modelInput, inputs: { targetTokens, bonus: [1] } })
+    expect(Loss.datum).type.not.toBeCallableWith(loss, { modelInput, inputs: { targetTokens, bonsu: [1] } })
+    expect(Loss.datum).type.not.toBeCallableWith(loss, { modelInput, inputs: { bonus: [1] } })
+  })
+
+  it("knows two types of elements", () => {
+    expect(Loss.make).type.not.toBeCallableWith({ name: "my_loss", inputs: { a: "nonsense" } })
+    expect(Loss.make).type.not.toBeCallableWith({ name: "my_loss", inputs: { a: "float64" } })
+    expect(Loss.custom).type.not.toBeCallableWith({ lossId: "l", inputs: { a: "nonsense" } })
   })
 })
 

@@ -3,6 +3,7 @@
  *
  * @since 0.1.0
  */
+import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import * as Wire from "../internal/Wire.ts"
 
@@ -78,6 +79,17 @@ export const CompleteMetadata = Wire.struct({
   responsePayloadSize: Schema.Finite,
 })
 
+/** The key alone says that a request failed; what servers put there is a text, or anything. */
+const FailureText = Schema.transformOrFail(Schema.Unknown, Schema.String, {
+  strict: true,
+  decode: (value, _, ast) =>
+    ParseResult.try({
+      try: () => (typeof value === "string" ? value : JSON.stringify(value)),
+      catch: () => new ParseResult.Type(ast, value, "too deep to be read"),
+    }),
+  encode: (text) => ParseResult.succeed(text),
+})
+
 /**
  * The request was accepted and failed. Only the lower-case categories count; every other is as good as `unknown`.
  *
@@ -85,7 +97,7 @@ export const CompleteMetadata = Wire.struct({
  * @category futures
  */
 export const FailedFuture = Wire.struct({
-  error: Schema.String,
+  error: FailureText,
   category: Wire.orElse(Wire.open("unknown", "server", "user"), "unknown"),
 })
 

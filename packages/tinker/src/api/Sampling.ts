@@ -3,11 +3,12 @@
  *
  * @since 0.1.0
  */
+import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import * as Wire from "../internal/Wire.ts"
 import { ModelInput } from "../ModelInput.ts"
 import { SamplingParams } from "../SamplingParams.ts"
-import { TensorData } from "../TensorData.ts"
+import { int64, TensorData } from "../TensorData.ts"
 
 /**
  * Of a base model, or of weights that were saved.
@@ -21,7 +22,7 @@ export const CreateSamplingSessionRequest = Wire.struct({
   baseModel: Wire.omitted(Schema.String),
   modelPath: Wire.omitted(Schema.String),
   type: Wire.constant("create_sampling_session"),
-})
+}).pipe(Wire.exactlyOne("baseModel", "modelPath"))
 
 /**
  * @since 0.1.0
@@ -51,19 +52,15 @@ export const JoinSamplingSessionResponse = Wire.struct({
 })
 
 const Targets = TensorData.pipe(
-  Schema.filter((tensor) =>
-    tensor.dtype === "int64" && tensor.shape?.length === 2
-      ? undefined
-      : "Expected an int64 tensor of token ids with two dimensions",
+  Schema.filter(
+    (tensor) =>
+      (tensor.dtype === "int64" && tensor.shape?.length === 2) ||
+      "Expected an int64 tensor of token ids with two dimensions",
+    {
+      arbitrary: () => (fc) =>
+        fc.array(fc.tuple(fc.nat(), fc.nat()), { minLength: 1 }).map((rows) => Either.getOrThrow(int64(rows))),
+    },
   ),
-)
-
-// That of a clone is a random multiple of 1e9: whole, but possibly beyond the integers that a double tells apart.
-const SampleSeqId = Schema.NonNegative.pipe(
-  Schema.filter((value) => Number.isInteger(value), {
-    identifier: "SampleSeqId",
-    arbitrary: () => (fc) => fc.nat(),
-  }),
 )
 
 /**
@@ -74,7 +71,8 @@ const SampleSeqId = Schema.NonNegative.pipe(
  */
 export const SampleRequest = Wire.struct({
   samplingSessionId: Schema.String,
-  seqId: SampleSeqId,
+  /** A clone counts from a random multiple of 1e9; beyond 2^53 - 1 two of them could be the same number. */
+  seqId: Schema.NonNegativeInt,
   prompt: ModelInput,
   samplingParams: Wire.withDefault(SamplingParams, {}),
   numSamples: Wire.withDefault(Schema.Int.pipe(Schema.positive()), 1),
@@ -84,10 +82,17 @@ export const SampleRequest = Wire.struct({
   promptAltTokensK: Wire.withDefault(Schema.NonNegativeInt, 0),
   /** Token ids, one row for each position of the prompt. */
   targetPromptLogprobs: Wire.omitted(Targets),
+  /** Only together with `promptLogprobs`. */
   promptLogprobsLastN: Wire.omitted(Schema.Int.pipe(Schema.positive())),
   recordStabilityInfo: Wire.withDefault(Schema.Boolean, false),
   type: Wire.constant("sample"),
-})
+}).pipe(
+  Schema.filter(({ promptLogprobs, promptLogprobsLastN }) =>
+    promptLogprobsLastN === undefined || promptLogprobs === true
+      ? undefined
+      : { path: ["promptLogprobsLastN"], message: "needs promptLogprobs: true" },
+  ),
+)
 
 /**
  * @since 0.1.0

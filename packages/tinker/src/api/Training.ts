@@ -13,7 +13,7 @@ import * as Optimizer from "../Optimizer.ts"
  * @category models
  */
 export const LoraConfig = Wire.struct({
-  rank: Wire.withDefault(Schema.NonNegativeInt, 32),
+  rank: Wire.withDefault(Schema.Int.pipe(Schema.positive()), 32),
   seed: Wire.omitted(Schema.Int),
   trainUnembed: Wire.withDefault(Schema.Boolean, true),
   trainMlp: Wire.withDefault(Schema.Boolean, true),
@@ -51,6 +51,16 @@ export const CreateModelResult = Wire.struct({ modelId: Schema.String, type: Wir
  * @category models
  */
 export const UnloadModelRequest = Wire.struct({ modelId: Schema.String, type: Wire.constant("unload_model") })
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const UnloadModelResult = Wire.struct({
+  modelId: Wire.maybe(Schema.String),
+  status: Wire.maybe(Schema.String),
+  type: Wire.constant("unload_model"),
+})
 
 /**
  * @since 0.1.0

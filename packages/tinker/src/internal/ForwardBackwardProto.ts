@@ -2,7 +2,7 @@ import * as Either from "effect/Either"
 import type { Span } from "../Datum.ts"
 import type { PreparedChunk, PreparedDatum, PreparedInput } from "../Loss.ts"
 import type { Request } from "../ForwardBackward.ts"
-import { InvalidInput } from "../TinkerError.ts"
+import { invalid, type Result } from "./Invalid.ts"
 import {
   ChunkSchema,
   DatumSchema,
@@ -78,16 +78,11 @@ const entry = { message: lengthTag({ number: 2 }), double: doubleTag({ number: 2
  * The request as protobuf. Written by hand because the generated writer copies each tensor once for every message
  * around it; what the fields are called by on the wire comes from the generated descriptors.
  */
-export const encode = (input: Request): Either.Either<Uint8Array<ArrayBuffer>, InvalidInput> => {
+export const encode = (input: Request): Result<Uint8Array<ArrayBuffer>> => {
   for (const datum of input.batch.data) {
-    const chunk = datum.chunks.findIndex((chunk) => chunk.type === "image_asset_pointer")
-    if (chunk >= 0) {
-      return Either.left(
-        new InvalidInput({
-          path: `data[${datum.index}].modelInput.chunks[${chunk}]`,
-          problem: "an image asset pointer can't be trained on: give the image itself",
-        }),
-      )
+    for (const [index, chunk] of datum.chunks.entries()) {
+      const problem = unsayable(chunk)
+      if (problem !== undefined) return invalid(`data[${datum.index}].modelInput.chunks[${index}]`, problem)
     }
   }
 
@@ -115,6 +110,19 @@ export const encode = (input: Request): Either.Either<Uint8Array<ArrayBuffer>, I
   if (input.seqId !== 0) writeCount(writer, requestTags.seqId, input.seqId)
   if (input.modelId !== "") writer.text(requestTags.modelId, input.modelId)
   return Either.right(writer.finish())
+}
+
+const unsayable = (chunk: PreparedChunk): string | undefined => {
+  switch (chunk.type) {
+    case "image_asset_pointer":
+      return "an image asset pointer can't be trained on: give the image itself"
+    case "image":
+      return chunk.height === undefined && chunk.width === undefined
+        ? undefined
+        : "height and width are for older servers, which read JSON: leave them out"
+    default:
+      return undefined
+  }
 }
 
 /** All arrays, and more than enough for what is around them. */
@@ -178,11 +186,13 @@ const writeChunk = (writer: ProtoWriter, chunk: PreparedChunk): void => {
     case "encoded_text":
       writer.int32s(chunkTags.tokens, chunk.tokens)
       return writer.close(chunkTags.encodedText, mark)
-    case "image":
-      if (chunk.expectedTokens !== undefined) writeCount(writer, chunkTags.expectedTokens, chunk.expectedTokens)
+    case "image": {
+      const expected = chunk.expectedTokens ?? chunk.tokens
+      if (expected !== undefined) writeCount(writer, chunkTags.expectedTokens, expected)
       writer.text(chunkTags.format, chunk.format)
       writer.bytes(chunkTags.data, chunk.data)
       return writer.close(chunkTags.image, mark)
+    }
     case "dmel":
       writer.bytes(chunkTags.bytes, chunk.dmel)
       return writer.close(chunkTags.dmel, mark)

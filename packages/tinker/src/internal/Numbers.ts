@@ -5,8 +5,14 @@
 
 type Values = ArrayLike<unknown>
 
-export const firstNonNumber = (values: Values): number => {
-  for (let i = 0; i < values.length; i++) if (typeof values[i] !== "number") return i
+/** From here on a double is rounded to an infinite float32: half a step above the largest finite one. */
+const float32Overflow = 2 ** 128 - 2 ** 103
+
+export const firstNonFloat32 = (values: Values): number => {
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i]
+    if (typeof value !== "number" || (Math.abs(value) >= float32Overflow && Number.isFinite(value))) return i
+  }
   return -1
 }
 
@@ -38,13 +44,25 @@ export const aToken = "a token id, an integer from 0 to 2^31 - 1"
 
 /** What each kind of tensor can hold, and how to say so. */
 export const kinds = {
-  float32: { first: firstNonNumber, expected: "a number" },
+  float32: { first: firstNonFloat32, expected: "a number that a float32 can hold" },
   int64: { first: firstNonInteger, expected: "an integer within ±(2^53 - 1), or a BigInt64Array" },
 }
 
-export const describe = (value: unknown): string => {
-  if (value === null) return "null"
-  if (typeof value === "string") return JSON.stringify(value)
-  if (typeof value === "bigint") return `${value}n`
-  return typeof value === "number" ? String(value) : typeof value
+/** Flat numbers, whatever they are in; a typed array that lost its memory is none. */
+export const isFlat = (value: unknown): value is Values =>
+  Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView) && !isDetached(value))
+
+/** An array whose memory was transferred to another thread looks empty; only using the memory tells. */
+export const isDetached = (view: ArrayBufferView): boolean => {
+  if (view.byteLength > 0) return false
+  try {
+    return new Uint8Array(view.buffer).length < 0
+  } catch {
+    return true
+  }
 }
+
+export const product = (sizes: ReadonlyArray<number>): number => sizes.reduce((all, size) => all * size, 1)
+
+/** As many elements are made of what was said in fewer bytes; beyond that it is a mistake, or an attack. */
+export const denseAtMost = 2 ** 24

@@ -14,6 +14,16 @@ export const varintTag = (field: { readonly number: number }): Tag => field.numb
 export const doubleTag = (field: { readonly number: number }): Tag => (field.number << 3) | 1
 export const lengthTag = (field: { readonly number: number }): Tag => (field.number << 3) | 2
 
+interface Native {
+  readonly Buffer?: { readonly allocUnsafeSlow: (size: number) => Uint8Array<ArrayBuffer> }
+}
+
+const { Buffer }: Native = globalThis as Native
+
+/** Every byte is written or cut off, so where the engine offers memory that was not zeroed we take that. */
+const memory = (size: number): Uint8Array<ArrayBuffer> =>
+  Buffer === undefined ? new Uint8Array(size) : new Uint8Array(Buffer.allocUnsafeSlow(size).buffer)
+
 export class ProtoWriter {
   private buffer: Uint8Array<ArrayBuffer>
   private view: DataView
@@ -25,7 +35,7 @@ export class ProtoWriter {
 
   /** A buffer that turns out to be too small grows; a good guess saves the copy. */
   constructor(capacity: number) {
-    this.buffer = new Uint8Array(capacity)
+    this.buffer = memory(capacity)
     this.view = new DataView(this.buffer.buffer)
     this.start = capacity
   }
@@ -111,7 +121,7 @@ export class ProtoWriter {
   private reserve(size: number): void {
     if (size > this.start) {
       const { buffer, written } = this
-      this.buffer = new Uint8Array(2 * buffer.length + size)
+      this.buffer = memory(2 * buffer.length + size)
       this.view = new DataView(this.buffer.buffer)
       this.buffer.set(buffer.subarray(this.start), this.buffer.length - written)
       this.start = this.buffer.length - written

@@ -5,6 +5,7 @@ import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import type { SampleResult, Sequence, TopkLogprobs } from "../SampleResult.ts"
 import * as TensorData from "../TensorData.ts"
+import { product } from "./Numbers.ts"
 import type { TrainingResult } from "../TrainingResult.ts"
 import {
   type ArrayRecord,
@@ -106,8 +107,6 @@ const tensor = ({ encoding, dtype, shape }: Tensor): TensorData.TensorData => {
   })
 }
 
-const product = (sizes: ReadonlyArray<number>): number => sizes.reduce((all, size) => all * size, 1)
-
 /** One tensor for each datum, cut where the byte offsets say. */
 const batched = ({ data: bytes, dtype, offsets, trailingShape }: BatchedTensor): Array<TensorData.TensorData> => {
   const { size, data } = elements(dtype, bytes)
@@ -139,37 +138,32 @@ const outputs = ({ fields, numDatums }: ArrayRecord): Array<Record<string, Tenso
   )
 }
 
+/** Records without fields say in a few bytes how many empty objects they stand for. No batch has as many as this. */
+const emptyAtMost = 1_000_000
+
+/** The name after the last colon; servers put the module before it. Where there is nothing to name, it has a default. */
+export const outputType = (name: string, outputs: ReadonlyArray<unknown>): string =>
+  name === "" && outputs.length === 0 ? "ArrayRecord" : name.slice(name.lastIndexOf(":") + 1)
+
 export const trainingResult = (bytes: Uint8Array): TrainingResult => {
   const message = fromBinary(ForwardBackwardOutputSchema, bytes)
+  const empty = message.lossFnOutputs.reduce(
+    (sum, { fields, numDatums }) => (Object.keys(fields).length === 0 ? sum + Math.abs(Number(numDatums)) : sum),
+    0,
+  )
+  if (empty > emptyAtMost) malformed(`${empty} datums without any field`)
   const all = message.lossFnOutputs.flatMap(outputs)
-  const type = message.lossFnOutputType.slice(message.lossFnOutputType.lastIndexOf(":") + 1)
-  return {
-    outputType: type === "" && all.length === 0 ? "ArrayRecord" : type,
-    outputs: all,
-    metrics: message.metrics,
-  }
+  return { outputType: outputType(message.lossFnOutputType, all), outputs: all, metrics: message.metrics }
 }
-
-/** What an empty cell holds: token 0 with this. */
-const emptyCell = -99999
 
 const topk = (message: TopkMessage | undefined): Option.Option<TopkLogprobs> => {
   if (message === undefined || message.k === 0 || message.length === 0) return Option.none()
   const { k, length } = message
-  const tokens = int32s(message.tokenIds)
+  const tokenIds = int32s(message.tokenIds)
   const logprobs = float32s(message.logprobs)
-  if (tokens.length !== k * length || logprobs.length !== k * length)
+  if (tokenIds.length !== k * length || logprobs.length !== k * length)
     malformed(`the top ${k} of ${length} positions need ${k * length} cells`)
-  return Option.some(
-    Array.from({ length }, (_, position) => {
-      const isEmpty = (cell: number) => tokens[cell] === 0 && logprobs[cell] === emptyCell
-      const first = position * k
-      if (isEmpty(first)) return null
-      let end = first + k
-      while (isEmpty(end - 1)) end--
-      return Array.from({ length: end - first }, (_, i) => [tokens[first + i] ?? 0, logprobs[first + i] ?? 0] as const)
-    }),
-  )
+  return Option.some({ k, length, tokenIds, logprobs })
 }
 
 const notEmpty = (bytes: Uint8Array | undefined): Option.Option<Float32Array> =>

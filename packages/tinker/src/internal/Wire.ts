@@ -7,10 +7,13 @@
  *
  * @since 0.1.0
  */
+import type { LazyArbitrary } from "effect/Arbitrary"
 import * as DateTime from "effect/DateTime"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
+import type * as SchemaAST from "effect/SchemaAST"
+import { describe } from "./Invalid.ts"
 
 type Snake<S extends string> = S extends `${infer Head}${infer Tail}`
   ? `${Head extends Lowercase<Head> ? Head : `_${Lowercase<Head>}`}${Snake<Tail>}`
@@ -80,6 +83,13 @@ export const constant = <const L extends string | number>(literal: L) =>
     encode: () => Option.some(literal),
   })
 
+/** Known to the program only, e.g. to count with: never sent, and not read. */
+export const local = <A, I>(schema: Schema.Schema<A, I>) =>
+  Schema.optionalToOptional(Schema.Unknown, Schema.UndefinedOr(Schema.typeSchema(schema)), {
+    decode: () => Option.none(),
+    encode: () => Option.none(),
+  })
+
 /** Of some optional fields of a request, one must be given and the others not. */
 export const exactlyOne =
   <const Name extends string>(...names: ReadonlyArray<Name>) =>
@@ -113,16 +123,65 @@ export interface JsonObject {
   readonly [key: string]: Json | undefined
 }
 
+interface Found {
+  readonly path: ReadonlyArray<PropertyKey>
+  readonly value: unknown
+}
+
+/** Where a value first holds what JSON can't say, e.g. NaN, a bigint or a Date. */
+const unsayable = (value: unknown, path: ReadonlyArray<PropertyKey>): Found | undefined => {
+  if (value === null || typeof value === "string" || typeof value === "boolean") return undefined
+  if (typeof value === "number" && Number.isFinite(value)) return undefined
+  if (!isPlain(value)) return { path, value }
+  for (const [key, member] of Object.entries(value)) {
+    if (member === undefined && !Array.isArray(value)) continue
+    const found = unsayable(member, [...path, Array.isArray(value) ? Number(key) : key])
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+const isPlain = (value: unknown): value is object => {
+  if (typeof value !== "object" || value === null) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return Array.isArray(value) || prototype === Object.prototype || prototype === null
+}
+
+// Checked and passed on, not copied: a copy loses a key that is called `__proto__`.
+const json = <A extends Json>(
+  identifier: string,
+  is: (value: unknown) => boolean,
+  arbitrary: LazyArbitrary<A>,
+): Schema.Schema<A> => {
+  const check = () => (value: unknown, _: unknown, ast: SchemaAST.Declaration) => {
+    if (!is(value)) return ParseResult.fail(new ParseResult.Type(ast, value))
+    const found = unsayable(value, [])
+    return found === undefined
+      ? ParseResult.succeed(value as A)
+      : ParseResult.fail(
+          found.path.reduceRight<ParseResult.ParseIssue>(
+            (issue, key) => new ParseResult.Pointer(key, value, issue),
+            new ParseResult.Type(ast, found.value, `Expected what JSON can say, got ${describe(found.value)}`),
+          ),
+        )
+  }
+  const schema: Schema.Schema<A> = Schema.declare([], { decode: check, encode: check })
+  return schema.annotations({ identifier, arbitrary: () => arbitrary })
+}
+
 /** Anything that JSON can say without loss: no NaN, no bigint, no Date. */
-export const Json: Schema.Schema<Json> = Schema.suspend(() =>
-  Schema.Union(Schema.Null, Schema.Boolean, Schema.Finite, Schema.String, Schema.Array(Json), JsonObject),
-).annotations({ identifier: "Json" })
+export const Json: Schema.Schema<Json> = json(
+  "Json",
+  () => true,
+  (fc) => fc.jsonValue().map((value) => value as Json),
+)
 
 /** Free-form data of the user or the server. */
-export const JsonObject: Schema.Schema<JsonObject> = Schema.Record({
-  key: Schema.String,
-  value: Schema.UndefinedOr(Json),
-}).annotations({ identifier: "JsonObject" })
+export const JsonObject: Schema.Schema<JsonObject> = json(
+  "JsonObject",
+  (value) => isPlain(value) && !Array.isArray(value),
+  (fc) => fc.dictionary(fc.string(), fc.jsonValue()).map((value) => value as JsonObject),
+)
 
 /** The last member of a union by `type`: what a newer server may send, with all it said. */
 export const unknownType = (...known: ReadonlyArray<string>) => {
@@ -144,8 +203,13 @@ export const unknownType = (...known: ReadonlyArray<string>) => {
  * are cut. A cursor is not a time: it must go back to the server as it came.
  */
 export const Timestamp: Schema.Schema<DateTime.Utc, string> = Schema.transformOrFail(
-  Schema.String,
-  Schema.DateTimeUtcFromSelf,
+  Schema.String.pipe(Schema.pattern(/^\d{4}-\d{2}-\d{2}/, { message: () => "Expected an ISO 8601 time" })),
+  Schema.DateTimeUtcFromSelf.annotations({
+    arbitrary: () => (fc) =>
+      fc
+        .date({ min: new Date("0000-01-01"), max: new Date("9999-12-31"), noInvalidDate: true })
+        .map(DateTime.unsafeFromDate),
+  }),
   {
     strict: true,
     decode: (text, _options, ast) => {
@@ -160,12 +224,16 @@ export const Timestamp: Schema.Schema<DateTime.Utc, string> = Schema.transformOr
   },
 ).annotations({ identifier: "Timestamp" })
 
-/** Named numbers. JSON has no NaN, so a server says null; here it is NaN again. */
+const Metric = Schema.Number.pipe(
+  Schema.filter((value) => Math.abs(value) !== Infinity || "Expected a number that JSON can say, or NaN"),
+)
+
+/** Named numbers. JSON has no NaN, so a server says null; here it is NaN again. An infinity can't be said at all. */
 export const Metrics = Schema.Record({
   key: Schema.String,
-  value: Schema.transform(Schema.NullOr(Schema.Number), Schema.Number, {
+  value: Schema.transform(Schema.NullOr(Schema.Number), Metric, {
     strict: true,
     decode: (value) => value ?? Number.NaN,
-    encode: (value) => (Number.isFinite(value) ? value : null),
+    encode: (value) => (Number.isNaN(value) ? null : value),
   }),
 })

@@ -68,6 +68,17 @@ describe("what a request says when a field is not given", () => {
     expect(body(Api.sample, { ...sample, samplingParams: { stop: [] } })).toHaveProperty("sampling_params.stop", [])
   })
 
+  it("keeps metadata as it is, whatever its keys", () => {
+    const userMetadata = JSON.parse('{"__proto__": {"a": [1, null, {"constructor": "x"}]}}')
+    expect(JSON.stringify(body(Api.saveWeights, { ...save, userMetadata }))).toContain(
+      '"user_metadata":{"__proto__":{"a":[1,null,{"constructor":"x"}]}}',
+    )
+    for (const bad of [new Date(0), new Map([["a", 1]]), () => 1, [Number.NaN], [undefined], 1n])
+      expect(
+        Either.flip(Endpoint.render(Api.saveWeights, { ...save, userMetadata: { ok: 1, bad: bad as never } })),
+      ).toMatchObject(Either.right({ path: expect.stringMatching(/^save_weights\.userMetadata\.bad/) }))
+  })
+
   it("does not write undefined metadata", () => {
     expect(body(Api.saveWeights, { ...save, userMetadata: { a: 1, b: undefined } })).toHaveProperty("user_metadata", {
       a: 1,
@@ -120,6 +131,73 @@ describe("how answers are read", () => {
     })
   })
 
+  it("takes anything for the reason of a failure: that there is one, says that it failed", () => {
+    const decode = Schema.decodeUnknownEither(Futures.FailedFuture)
+    const error = (error: unknown) => Either.map(decode({ error }), (failed) => failed.error)
+    expect(error("out of memory")).toEqual(Either.right("out of memory"))
+    expect(error({ code: 7 })).toEqual(Either.right('{"code":7}'))
+    expect(error(null)).toEqual(Either.right("null"))
+    expect(error(["a"])).toEqual(Either.right('["a"]'))
+    expect(decode({ category: "user" })._tag).toBe("Left")
+    expect(Either.map(decode({ error: "x" }), (failed) => failed.category)).toEqual(Either.right("unknown"))
+  })
+
+  it("fills in what a server leaves out", () => {
+    const run = {
+      training_run_id: "r",
+      base_model: "m",
+      model_owner: "o",
+      is_lora: true,
+      last_request_time: "2026-01-02T03:04:05Z",
+    }
+    expect(Schema.decodeUnknownSync(Management.TrainingRun)(run)).toMatchObject({
+      corrupted: false,
+      loraRank: Option.none(),
+      lastCheckpoint: Option.none(),
+      lastSamplerCheckpoint: Option.none(),
+      userMetadata: Option.none(),
+    })
+    expect(Schema.decodeUnknownSync(Management.TrainingRun)({ ...run, corrupted: true }).corrupted).toBe(true)
+    const checkpoint = { checkpoint_id: "c", checkpoint_type: "training", time: "2026-01-02", tinker_path: "p" }
+    expect(Schema.decodeUnknownSync(Management.Checkpoint)(checkpoint).public).toBe(false)
+    expect(
+      Schema.decodeUnknownSync(Management.WeightsInfo)({ base_model: "m", is_lora: false }).optimizerConfig,
+    ).toEqual({ type: "adamw" })
+    expect(Schema.decodeUnknownSync(Billing.Usage)({ data: [] }).sessions).toEqual({})
+    expect(
+      Schema.decodeUnknownSync(Billing.AuditLogEntry)({ timestamp: "2026-01-02", event: "e" }).eventDetails,
+    ).toEqual({})
+    expect(Schema.decodeUnknownSync(Training.UnloadModelResult)({})).toEqual({
+      modelId: Option.none(),
+      status: Option.none(),
+    })
+    expect(Schema.decodeUnknownSync(Session.ClientConfig)({})).toEqual({
+      pjwtAuthEnabled: false,
+      credentialDefaultSource: "api_key",
+      sampleDispatchBytesSemaphoreSize: 10_485_760,
+      inflightResponseBytesSemaphoreSize: 52_428_800,
+      parallelFwdbwdChunks: true,
+      protoCompressFwdbwd: false,
+      fwdbwdMaxChunkLen: 1024,
+      fwdbwdMaxChunkBytesCount: 5_000_000,
+      fwdbwdDispatchBytesSemaphoreSize: 50_000_000,
+      billingExceptionMaxPauseDurationSec: 3600,
+      sampleNoRetries: false,
+      sampleEnableStuckDetection: true,
+      sampleMaxConcurrentRequests: 2000,
+      usePyqwestTransport: true,
+      createModelViaLoadWeights: false,
+      sampleUseRetrieveFutures: false,
+      customLossServerSide: false,
+      sampleJoinSamplingSession: false,
+    })
+    expect(Schema.decodeUnknownSync(Session.DynamicConfig)({})).toEqual({
+      refreshIntervalSec: 300,
+      sampleCancelEnabled: false,
+      sampleCancelMaxBatchSize: 64,
+    })
+  })
+
   it("keeps kinds it does not know, but not known kinds that are broken", () => {
     const decode = Schema.decodeUnknownEither(Billing.UsageInfo)
     const news = { type: "teleport", distance: 3 }
@@ -157,6 +235,9 @@ describe("how answers are read", () => {
     const decode = Schema.decodeUnknownEither(Management.ExternalWeightsUrls)
     expect(decode({ urls: {}, expires: "tomorrow" })._tag).toBe("Left")
     expect(decode({ urls: {}, expires: 1767323045 })._tag).toBe("Left")
+    // What engines make of these is a time, but not the one that was meant.
+    for (const expires of ["1", "2026", "Jan 2 2026", "12-01-02", "+012026-01-02T00:00:00Z", "x2026-01-02"])
+      expect(decode({ urls: {}, expires })._tag).toBe("Left")
   })
 
   it("returns a search cursor to the letter", () => {

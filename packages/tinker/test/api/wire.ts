@@ -54,4 +54,5 @@ export const results: Readonly<Record<string, Schema.Schema.AnyNoContext>> = {
   SaveWeightsForSampler: Training.SaveWeightsForSamplerResult,
   SaveWeightsExternal: Training.SaveWeightsExternalResult,
   CreateCustomLoss: Training.CreateCustomLossResult,
+  UnloadModel: Training.UnloadModelResult,
 }

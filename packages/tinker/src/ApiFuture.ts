@@ -1,0 +1,587 @@
+/**
+ * A result that the server is still working on. The loop that asks for it is here and nowhere else: it runs in a fiber
+ * of the client, so a result is fetched once however many wait for it, and whoever waits resumes however that fiber
+ * ends.
+ *
+ * @since 0.1.0
+ */
+import * as Cause from "effect/Cause"
+import * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as Deferred from "effect/Deferred"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as ParseResult from "effect/ParseResult"
+import * as Predicate from "effect/Predicate"
+import * as Schema from "effect/Schema"
+import * as Scope from "effect/Scope"
+import * as Stream from "effect/Stream"
+import * as Api from "./Api.ts"
+import { CompleteMetadata, FailedFuture, TryAgain } from "./api/Futures.ts"
+import * as Training from "./api/Training.ts"
+import type { RawAnswer } from "./Endpoint.ts"
+import { shorten } from "./internal/Answer.ts"
+import * as Gate from "./internal/Gate.ts"
+import * as SampleResult from "./SampleResult.ts"
+import { Session } from "./Session.ts"
+import {
+  type BillingPaused,
+  ClientClosed,
+  DeadlineExceeded,
+  type FutureError,
+  PromiseExpired,
+  RequestFailed,
+  RequestRejected,
+  type SessionLost,
+  Stalled,
+  type TinkerError,
+  UnexpectedResponse,
+} from "./TinkerError.ts"
+import * as TrainingResult from "./TrainingResult.ts"
+import { Transport } from "./Transport.ts"
+
+/**
+ * Where a request stands. `state` is the server's word (`active`, `paused_rate_limit`, `paused_capacity`, …), or ours:
+ * `submitted` until the server says one, `unreachable` while polls fail, `paused_billing` while billing blocks them.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface QueueState {
+  readonly state: string
+  readonly reason: Option.Option<string>
+  /** In milliseconds of the clock. */
+  readonly since: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface ApiFuture<out A> {
+  /** Of the request, or of the first of several. */
+  readonly requestId: string
+  readonly requestIds: ReadonlyArray<string>
+  /** Interrupting it leaves the result to whoever else waits. */
+  readonly await: Effect.Effect<A, FutureError>
+  /** The result if it is there; asks nobody. */
+  readonly poll: Effect.Effect<Option.Option<A>, FutureError>
+  /** Where it stands and each change, until the result is there. */
+  readonly queueState: Stream.Stream<QueueState>
+}
+
+/**
+ * What kind of result a request has, and how it is read.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Kind<out A> {
+  /** By the wire's name. */
+  readonly type: string
+  readonly fromJson: (json: unknown) => Either.Either<A, ParseResult.ParseError>
+  readonly fromProtobuf: Option.Option<(bytes: Uint8Array) => Either.Either<A, ParseResult.ParseError>>
+}
+
+const json = <A, I>(type: string, schema: Schema.Schema<A, I>): Kind<A> => ({
+  type,
+  fromJson: Schema.decodeUnknownEither(schema),
+  fromProtobuf: Option.none(),
+})
+
+const both = <A>(
+  type: string,
+  result: {
+    readonly fromJson: Kind<A>["fromJson"]
+    readonly fromProtobuf: (bytes: Uint8Array) => Either.Either<A, ParseResult.ParseError>
+  },
+): Kind<A> => ({ type, fromJson: result.fromJson, fromProtobuf: Option.some(result.fromProtobuf) })
+
+/**
+ * @since 0.1.0
+ * @category kinds
+ */
+export const kinds = {
+  createModel: json("CreateModel", Training.CreateModelResult),
+  unloadModel: json("UnloadModel", Training.UnloadModelResult),
+  loadWeights: json("LoadWeights", Training.LoadWeightsResult),
+  optimStep: json("OptimStep", Training.OptimStepResult),
+  saveWeights: json("SaveWeights", Training.SaveWeightsResult),
+  saveWeightsForSampler: json("SaveWeightsForSampler", Training.SaveWeightsForSamplerResult),
+  saveWeightsExternal: json("SaveWeightsExternal", Training.SaveWeightsExternalResult),
+  createCustomLoss: json("CreateCustomLoss", Training.CreateCustomLossResult),
+  forward: both("Forward", TrainingResult),
+  forwardBackward: both("ForwardBackward", TrainingResult),
+  sample: both("Sample", SampleResult),
+}
+
+/**
+ * How long to wait. `Duration.infinity` is possible for both.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  /** For the result as a whole. Default: for ever. */
+  readonly deadline?: Duration.DurationInput | undefined
+  /** Without any change of the queue state. Default: 2 hours. */
+  readonly stalledAfter?: Duration.DurationInput | undefined
+  /** How long submitting took, which the server likes to know. */
+  readonly submittedIn?: Duration.DurationInput | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  /** The future of a request by its id: one that was just submitted, or one from before a restart. */
+  readonly attach: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<ApiFuture<A>>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class Futures extends Context.Tag("effect-tinker/ApiFuture/Futures")<Futures, Service>() {}
+
+/** What one poll says. */
+type Answer<A> =
+  | { readonly _tag: "Done"; readonly value: A }
+  | { readonly _tag: "Failed"; readonly error: FutureError }
+  | { readonly _tag: "Pending"; readonly state: string; readonly reason: Option.Option<string> }
+  | { readonly _tag: "Metadata"; readonly bytes: number }
+  /** Nothing is known of the request itself. */
+  | { readonly _tag: "Unreachable"; readonly error: TinkerError }
+  | { readonly _tag: "Billing"; readonly error: BillingPaused }
+
+const pending = (body: unknown): Answer<never> => {
+  const told = Schema.decodeUnknownOption(TryAgain)(body)
+  return {
+    _tag: "Pending",
+    state: Option.match(told, { onNone: () => "unknown", onSome: ({ queueState }) => queueState }),
+    reason: Option.flatMap(told, ({ queueStateReason }) => queueStateReason),
+  }
+}
+
+const operation = "retrieve_future"
+
+/** Reads what a poll brought; `requestId` and `kind` are those of the request that is waited for. */
+const readAnswer = <A>(kind: Kind<A>, requestId: string, answer: Either.Either<RawAnswer, TinkerError>): Answer<A> => {
+  if (Either.isLeft(answer)) return readRefusal(answer.left)
+  const { body, contentType, status } = answer.right
+  const fields = { operation: kind.type, status: Option.some(status), requestId: Option.some(requestId) }
+  const unexpected = (reason: UnexpectedResponse["reason"], detail: string): Answer<never> => ({
+    _tag: "Failed",
+    error: new UnexpectedResponse({ ...fields, reason, detail: shorten(detail) }),
+  })
+  const result = (decoded: Either.Either<A, ParseResult.ParseError>, reason: UnexpectedResponse["reason"]): Answer<A> =>
+    Either.match(decoded, {
+      onRight: (value) => ({ _tag: "Done", value }),
+      onLeft: (error) => unexpected(reason, ParseResult.TreeFormatter.formatErrorSync(error)),
+    })
+
+  if (contentType.startsWith("application/x-protobuf")) {
+    return Option.match(kind.fromProtobuf, {
+      onNone: () => unexpected("NotProtobuf", "protobuf, where only JSON can be"),
+      onSome: (fromProtobuf) => result(fromProtobuf(body), "NotProtobuf"),
+    })
+  }
+  let value: unknown
+  try {
+    value = JSON.parse(new TextDecoder().decode(body))
+  } catch {
+    return unexpected("NotJson", new TextDecoder().decode(body.subarray(0, 2000)))
+  }
+  if (Predicate.isRecord(value)) {
+    if (value["type"] === "try_again") return pending(value)
+    const metadata = Schema.decodeUnknownOption(CompleteMetadata)(value)
+    if (Option.isSome(metadata)) return { _tag: "Metadata", bytes: metadata.value.responsePayloadSize }
+    // The key alone decides.
+    if ("error" in value) return failed(value, fields)
+  }
+  return result(kind.fromJson(value), "Schema")
+}
+
+const failed = (
+  value: unknown,
+  fields: { readonly operation: string; readonly requestId: Option.Option<string> },
+): Answer<never> => {
+  const told = Schema.decodeUnknownOption(FailedFuture)(value)
+  const { category, error } = Option.getOrElse(told, () => ({ category: "unknown", error: "" }))
+  const words = { ...fields, detail: shorten(error) }
+  return {
+    _tag: "Failed",
+    error:
+      category === "user"
+        ? new RequestRejected({ ...words, reason: "UserCategory" })
+        : new RequestFailed({ ...words, reason: category === "server" ? "Server" : "Unknown" }),
+  }
+}
+
+const readRefusal = (error: TinkerError): Answer<never> => {
+  switch (error._tag) {
+    case "Unavailable":
+      return error.reason === "Pending"
+        ? pending(Option.getOrElse(error.body, () => ({})))
+        : { _tag: "Unreachable", error }
+    case "RateLimited":
+      return { _tag: "Unreachable", error }
+    case "BillingPaused":
+      return { _tag: "Billing", error }
+    default:
+      // Open servers tell a failed request as 400, 404, 409 or 422: the words are in the error.
+      return { _tag: "Failed", error }
+  }
+}
+
+/** Where a loop stands; times in milliseconds. */
+interface Turn {
+  readonly iteration: number
+  /** Polls in a row that brought no answer. */
+  readonly failures: number
+  /** Answers in a row that came at once although there was nothing to tell. */
+  readonly instants: number
+  readonly billingSince: number | undefined
+  readonly metadataOnly: boolean
+}
+
+const firstTurn: Turn = { iteration: 0, failures: 0, instants: 0, billingSince: undefined, metadataOnly: true }
+
+/** A server that holds the poll sets the pace; one that answers at once is not hammered. */
+const heldFor = 1_000
+const billingInterval = 5_000
+
+/** Which turn follows an answer, and after how many milliseconds. */
+const nextTurn = (
+  turn: Turn,
+  answer: Answer<unknown>,
+  took: number,
+  now: number,
+): { readonly turn: Turn; readonly delay: number } => {
+  const iteration = turn.iteration + 1
+  const calm = { ...turn, iteration, failures: 0, instants: 0, billingSince: undefined }
+  switch (answer._tag) {
+    case "Unreachable": {
+      const wish = "retryAfter" in answer.error ? Option.map(answer.error.retryAfter, Duration.toMillis) : Option.none()
+      const backOff = Math.min(1_000 * 2 ** turn.failures, 30_000)
+      const delay = Option.getOrElse(
+        Option.filter(wish, (ms) => ms > 0 && ms <= 60_000),
+        () => backOff,
+      )
+      return { turn: { ...calm, failures: turn.failures + 1 }, delay }
+    }
+    case "Billing":
+      return { turn: { ...calm, billingSince: turn.billingSince ?? now }, delay: billingInterval }
+    case "Pending":
+      return took >= heldFor
+        ? { turn: calm, delay: 0 }
+        : { turn: { ...calm, instants: turn.instants + 1 }, delay: Math.min(100 * 2 ** turn.instants, 1_000) }
+    case "Metadata":
+      return { turn: { ...calm, metadataOnly: false }, delay: 0 }
+    case "Done":
+    case "Failed":
+      return { turn: calm, delay: 0 }
+  }
+}
+
+/** The queue state that an answer tells, if it tells one. */
+const stateOf = (answer: Answer<unknown>): Option.Option<Omit<QueueState, "since">> => {
+  switch (answer._tag) {
+    case "Pending":
+      return Option.some({ state: answer.state, reason: answer.reason })
+    case "Unreachable":
+      return Option.some({ state: "unreachable", reason: Option.some(answer.error.message) })
+    case "Billing":
+      return Option.some({ state: "paused_billing", reason: Option.some(answer.error.message) })
+    default:
+      return Option.none()
+  }
+}
+
+/** A value that changes and can be watched. Lean, because there is one for each of thousands of samples. */
+class Watched {
+  current: QueueState
+  private readonly watchers = new Set<(state: QueueState) => void>()
+
+  constructor(current: QueueState) {
+    this.current = current
+  }
+
+  set(state: QueueState): void {
+    this.current = state
+    for (const watcher of this.watchers) watcher(state)
+  }
+
+  readonly changes: Stream.Stream<QueueState> = Stream.asyncPush<QueueState>((emit) =>
+    Effect.acquireRelease(
+      Effect.sync(() => {
+        const watcher = (state: QueueState) => void emit.single(state)
+        watcher(this.current)
+        this.watchers.add(watcher)
+        return watcher
+      }),
+      (watcher) => Effect.sync(() => this.watchers.delete(watcher)),
+    ),
+  )
+}
+
+/**
+ * In the current scope, which ends every wait that is still open.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make: Effect.Effect<Service, never, Transport | Session | Scope.Scope> = Effect.gen(function* () {
+  const { call } = yield* Transport
+  const session = yield* Session
+  // Of its own, so that it is known why it is closed before the fibers in it die.
+  const pollers = yield* Scope.make()
+  let end: ClientClosed | SessionLost | undefined
+  yield* Effect.addFinalizer((exit) =>
+    Effect.suspend(() => {
+      end ??= new ClientClosed({ operation })
+      return Scope.close(pollers, exit)
+    }),
+  )
+  yield* Effect.forkScoped(
+    Effect.catchAll(session.lost, (lost) =>
+      Effect.suspend(() => {
+        end ??= lost
+        return Scope.close(pollers, Exit.void)
+      }),
+    ),
+  )
+  const responses = yield* Gate.make({
+    limit: Number.POSITIVE_INFINITY,
+    budget: session.flags.inflightResponseBytesSemaphoreSize,
+    closed: () => new ClientClosed({ operation }),
+  })
+  const billingPause = session.flags.billingExceptionMaxPauseDurationSec * 1_000
+
+  let announced = Number.NEGATIVE_INFINITY
+  /** A state that is not `active` is logged, but not more than once a minute. */
+  const announce = (type: string, { reason, state }: Omit<QueueState, "since">, now: number) => {
+    if (state === "active" || now - announced < 60_000) return Effect.void
+    announced = now
+    const why = Option.match(reason, { onNone: () => "", onSome: (reason) => `: ${reason}` })
+    return Effect.logWarning(`Tinker: a ${type} waits, ${state}${why}`)
+  }
+
+  const loop = <A>(
+    kind: Kind<A>,
+    requestId: string,
+    options: Options,
+    queue: Watched,
+    startedAt: number,
+  ): Effect.Effect<A, FutureError> => {
+    const stalledAfter = Duration.toMillis(options.stalledAfter ?? "2 hours")
+    const deadline = Duration.toMillis(options.deadline ?? Duration.infinity)
+    const roundtrip = Option.map(Option.fromNullable(options.submittedIn), (took) => String(Duration.toSeconds(took)))
+    const waited = (turn: Turn, now: number) => ({
+      requestId,
+      requestType: kind.type,
+      queueState: queue.current.state,
+      age: Duration.millis(now - startedAt),
+      iterations: turn.iteration,
+    })
+
+    const ask = ({ iteration, metadataOnly }: Turn) =>
+      Effect.either(
+        call(
+          Api.retrieveFuture,
+          { requestId, allowMetadataOnly: metadataOnly },
+          {
+            headers: {
+              accept: Option.isSome(kind.fromProtobuf) ? "application/x-protobuf" : "application/json",
+              "x-stainless-raw-response": "raw",
+              "x-tinker-request-type": kind.type,
+              "x-tinker-request-iteration": String(iteration),
+              ...(iteration === 0 && Option.isSome(roundtrip)
+                ? { "x-tinker-create-promise-roundtrip-time": roundtrip.value }
+                : {}),
+            },
+          },
+        ),
+      )
+
+    /** Why there is no next turn, if there is none. */
+    const over = (turn: Turn, answer: Answer<A>, now: number): Option.Option<FutureError> => {
+      if (now - queue.current.since >= stalledAfter) return Option.some(new Stalled(waited(turn, now)))
+      if (answer._tag === "Billing" && turn.billingSince !== undefined && now - turn.billingSince >= billingPause) {
+        return Option.some(answer.error)
+      }
+      if (answer._tag === "Metadata" && !turn.metadataOnly) {
+        const detail = "the size of the result again, where the result was asked for"
+        const fields = { operation: kind.type, requestId: Option.some(requestId) }
+        return Option.some(new UnexpectedResponse({ ...fields, reason: "Schema", detail }))
+      }
+      return Option.none()
+    }
+
+    // Only for the error of a deadline, which comes from outside of the loop.
+    let latest = firstTurn
+
+    /** One poll and the pause after it: the result, or the next turn, with room for so many bytes. */
+    const step = (turn: Turn) =>
+      Effect.gen(function* () {
+        latest = turn
+        const before = yield* Clock.currentTimeMillis
+        const raw = yield* ask(turn)
+        const now = yield* Clock.currentTimeMillis
+        const answer = readAnswer(kind, requestId, raw)
+        if (answer._tag === "Done") return answer
+        if (answer._tag === "Failed") {
+          const { error } = answer
+          return yield* error._tag === "RequestRejected" && error.reason === "Gone"
+            ? new PromiseExpired({ ...waited(turn, now), detail: error.detail })
+            : Effect.fail(error)
+        }
+        const told = stateOf(answer)
+        if (Option.isSome(told)) {
+          if (told.value.state !== queue.current.state) queue.set({ ...told.value, since: now })
+          yield* announce(kind.type, told.value, now)
+        }
+        const next = nextTurn(turn, answer, now - before, now)
+        const end = over(turn, answer, now)
+        if (Option.isSome(end)) return yield* Effect.fail(end.value)
+        if (next.delay > 0) yield* Effect.sleep(next.delay)
+        return { _tag: "Next", turn: next.turn, bytes: answer._tag === "Metadata" ? answer.bytes : undefined } as const
+      })
+
+    // Not inside the generator: each turn would keep the one before it alive.
+    const take = (turn: Turn): Effect.Effect<A, FutureError> =>
+      Effect.flatMap(step(turn), (result) => {
+        if (result._tag === "Done") return Effect.succeed(result.value)
+        const rest = take(result.turn)
+        return result.bytes === undefined ? rest : responses.withPlace(result.bytes)(rest)
+      })
+
+    return Number.isFinite(deadline)
+      ? Effect.timeoutTo(take(firstTurn), {
+          duration: deadline,
+          onSuccess: (value) => Effect.succeed(value),
+          onTimeout: () => Effect.flatMap(Clock.currentTimeMillis, (now) => new DeadlineExceeded(waited(latest, now))),
+        }).pipe(Effect.flatten)
+      : take(firstTurn)
+  }
+
+  /** What those who wait get when the fiber that polls ends. Its death is never theirs. */
+  const outcome = <A>(
+    kind: Kind<A>,
+    requestId: string,
+    exit: Exit.Exit<A, FutureError>,
+  ): Effect.Effect<A, FutureError> => {
+    if (Exit.isSuccess(exit)) return exit
+    const failure = Cause.failureOption(exit.cause)
+    if (Option.isSome(failure)) return Effect.fail(failure.value)
+    if (end !== undefined) return Effect.fail(end)
+    return Effect.fail(
+      new RequestFailed({
+        operation: kind.type,
+        requestId: Option.some(requestId),
+        reason: "PollerDied",
+        detail: Cause.pretty(exit.cause).split("\n")[0] ?? "",
+        cause: exit.cause,
+      }),
+    )
+  }
+
+  const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
+    Effect.uninterruptible(
+      Effect.gen(function* () {
+        const startedAt = yield* Clock.currentTimeMillis
+        const queue = new Watched({ state: "submitted", reason: Option.none(), since: startedAt })
+        const done = Deferred.unsafeMake<A, FutureError>(FiberId.none)
+        const poll = loop(kind, requestId, options, queue, startedAt)
+        const fiber = yield* Effect.forkIn(Effect.interruptible(poll), pollers)
+        // From outside: a fiber that was killed before its first step never runs anything of its own.
+        fiber.addObserver((exit) => Deferred.unsafeDone(done, outcome(kind, requestId, exit)))
+        const result = Deferred.await(done)
+        return {
+          requestId,
+          requestIds: [requestId],
+          await: result,
+          poll: Effect.flatMap(
+            Deferred.poll(done),
+            Option.match({ onNone: () => Effect.succeedNone, onSome: (known) => Effect.asSome(known) }),
+          ),
+          queueState: Stream.interruptWhen(queue.changes, Effect.exit(result)),
+        }
+      }),
+    )
+
+  return { attach }
+})
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer: Layer.Layer<Futures, never, Transport | Session> = Layer.fresh(Layer.scoped(Futures, make))
+
+/**
+ * @since 0.1.0
+ * @category combinators
+ */
+export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> => ({
+  requestId: self.requestId,
+  requestIds: self.requestIds,
+  await: Effect.map(self.await, f),
+  poll: Effect.map(self.poll, Option.map(f)),
+  queueState: self.queueState,
+})
+
+/**
+ * Both results, when both are there; the first failure at once.
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
+export const zip = <A, B>(self: ApiFuture<A>, that: ApiFuture<B>): ApiFuture<readonly [A, B]> => ({
+  requestId: self.requestId,
+  requestIds: [...self.requestIds, ...that.requestIds],
+  await: Effect.zip(self.await, that.await, { concurrent: true }),
+  poll: Effect.zipWith(self.poll, that.poll, (a, b) => Option.all([a, b])),
+  queueState: Stream.merge(self.queueState, that.queueState),
+})
+
+/**
+ * All results, in the shape of what was given: an array or a record.
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
+export const all = <const T extends ReadonlyArray<ApiFuture<unknown>> | Readonly<Record<string, ApiFuture<unknown>>>>(
+  futures: T,
+): ApiFuture<{ -readonly [K in keyof T]: T[K] extends ApiFuture<infer A> ? A : never }> => {
+  type Results = { -readonly [K in keyof T]: T[K] extends ApiFuture<infer A> ? A : never }
+  const list: ReadonlyArray<readonly [string, ApiFuture<unknown>]> = Object.entries(futures)
+  const requestIds = list.flatMap(([, future]) => future.requestIds)
+  // The keys are those of `futures`, each with the result of its own.
+  const shape = (values: ReadonlyArray<unknown>): Results =>
+    (Array.isArray(futures) ? values : Object.fromEntries(list.map(([key], i) => [key, values[i]]))) as Results
+  return {
+    requestId: requestIds[0] ?? "",
+    requestIds,
+    await: Effect.map(
+      Effect.all(
+        list.map(([, future]) => future.await),
+        { concurrency: "unbounded" },
+      ),
+      shape,
+    ),
+    poll: Effect.map(Effect.all(list.map(([, future]) => future.poll)), (polled) =>
+      Option.map(Option.all(polled), shape),
+    ),
+    queueState: Stream.mergeAll(
+      list.map(([, future]) => future.queueState),
+      { concurrency: "unbounded" },
+    ),
+  }
+}

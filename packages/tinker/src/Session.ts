@@ -1,0 +1,229 @@
+/**
+ * A session on the server: made when its scope opens, kept alive by heartbeats, finished with the reason for which the
+ * scope closes. Models and samplers belong to it and end with it.
+ *
+ * @since 0.1.0
+ */
+import * as Cause from "effect/Cause"
+import * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as Deferred from "effect/Deferred"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
+import * as Ref from "effect/Ref"
+import * as Schedule from "effect/Schedule"
+import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
+import type * as Stream from "effect/Stream"
+import * as SubscriptionRef from "effect/SubscriptionRef"
+import * as Api from "./Api.ts"
+import { type ClientConfig, DynamicConfig, type FinishReason } from "./api/Session.ts"
+import type { JsonObject } from "./internal/Wire.ts"
+import * as RetryPolicy from "./RetryPolicy.ts"
+import { ServerConfig } from "./ServerConfig.ts"
+import { TinkerConfig } from "./TinkerConfig.ts"
+import { SessionLost, type TinkerError } from "./TinkerError.ts"
+import { Transport } from "./Transport.ts"
+
+/**
+ * How the last heartbeat went.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Heartbeat {
+  /** When the server last answered, in milliseconds of the clock; at first, when it made the session. */
+  readonly lastAnswer: number
+  /** Why the newest one was not answered; none if it was. */
+  readonly failure: Option.Option<TinkerError>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  readonly id: string
+  /** The server's flags, as they were when the session began. */
+  readonly flags: ClientConfig
+  /** The flags that may change while the session lives, as last heard. */
+  readonly dynamic: Effect.Effect<DynamicConfig>
+  /** The newest heartbeat, and each one after it. */
+  readonly heartbeats: Stream.Stream<Heartbeat>
+  /** Waits, and fails when the session is lost. */
+  readonly lost: Effect.Effect<never, SessionLost>
+  /** Numbers that are given out once, from 0. */
+  readonly nextModel: Effect.Effect<number>
+  readonly nextSampler: Effect.Effect<number>
+  readonly nextCustomLoss: Effect.Effect<number>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class Session extends Context.Tag("effect-tinker/Session")<Session, Service>() {}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  readonly displayName?: string | undefined
+  readonly userMetadata?: JsonObject | undefined
+  /** How long heartbeats may stay unanswered until the session counts as lost. Default: for ever. */
+  readonly sessionTimeout?: Duration.DurationInput | undefined
+}
+
+const heartbeatInterval = Duration.seconds(10)
+/** When silence is worth a warning. */
+const worryAfter = Duration.seconds(120)
+/** Shutting down must not hang on a server that is gone. */
+const finishTimeout = Duration.seconds(5)
+/** The server's wish how often to ask for its flags is obeyed, but not below this. */
+const shortestRefresh = Duration.seconds(10)
+
+const defaultDynamic: DynamicConfig = Schema.decodeSync(DynamicConfig)({})
+
+/**
+ * A session in the current scope.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (
+  options: Options = {},
+): Effect.Effect<Service, TinkerError, Transport | ServerConfig | TinkerConfig | Scope.Scope> =>
+  Effect.gen(function* () {
+    const config = yield* TinkerConfig
+    const { call } = yield* Transport
+    const flags = yield* (yield* ServerConfig).flags
+
+    const fetchDynamic = (retryPolicy: RetryPolicy.RetryPolicy) =>
+      Effect.catchTag(
+        call(Api.dynamicConfig, { sdkVersion: config.sdkVersion }, { retryPolicy }),
+        // A server that has no such endpoint has nothing to say.
+        "NotFound",
+        () => Effect.succeed(defaultDynamic),
+      )
+    const dynamic = yield* Ref.make(yield* fetchDynamic(RetryPolicy.make()))
+
+    const lost = yield* Deferred.make<never, SessionLost>()
+    // From here on there is something to finish: an interruption must not come between.
+    const { id, startedAt } = yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const created = yield* restore(
+          call(Api.createSession, {
+            tags: config.tags,
+            userMetadata: options.userMetadata,
+            sdkVersion: config.sdkVersion,
+            projectId: Option.getOrUndefined(config.projectId),
+            displayName: options.displayName,
+          }),
+        )
+        yield* Effect.addFinalizer((exit) =>
+          Effect.unlessEffect(finish(call, created.sessionId, exit), Deferred.isDone(lost)),
+        )
+        for (const [log, message] of [
+          [Effect.logInfo, created.infoMessage],
+          [Effect.logWarning, created.warningMessage],
+          [Effect.logError, created.errorMessage],
+        ] as const) {
+          if (Option.isSome(message)) yield* log(message.value)
+        }
+        return { id: created.sessionId, startedAt: yield* Clock.currentTimeMillis }
+      }),
+    )
+
+    const heartbeats = yield* SubscriptionRef.make<Heartbeat>({ lastAnswer: startedAt, failure: Option.none() })
+    const sessionTimeout = Duration.toMillis(options.sessionTimeout ?? Duration.infinity)
+
+    const lose = (reason: SessionLost["reason"], detail: string) =>
+      Deferred.fail(lost, new SessionLost({ sessionId: id, reason, detail }))
+
+    /** One heartbeat; tells whether there is any point in another. */
+    const beat = Effect.gen(function* () {
+      const answer = yield* Effect.either(call(Api.heartbeat, { sessionId: id }))
+      const now = yield* Clock.currentTimeMillis
+      if (answer._tag === "Right") {
+        yield* SubscriptionRef.set(heartbeats, { lastAnswer: now, failure: Option.none() })
+        return true
+      }
+      const failure = answer.left
+      const { lastAnswer } = yield* SubscriptionRef.updateAndGet(heartbeats, (previous) => ({
+        ...previous,
+        failure: Option.some(failure),
+      }))
+      if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
+        yield* lose("Gone", failure.detail)
+        return false
+      }
+      const silence = now - lastAnswer
+      if (silence >= sessionTimeout) {
+        yield* lose("Silent", failure.message)
+        return false
+      }
+      if (silence > Duration.toMillis(worryAfter)) {
+        const since = Duration.format(Duration.millis(silence))
+        yield* Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`)
+      }
+      return true
+    })
+
+    yield* beat.pipe(
+      Effect.delay(heartbeatInterval),
+      Effect.repeat({ while: (alive) => alive }),
+      Effect.forkScoped,
+      Effect.interruptible,
+    )
+
+    // A failure keeps what was known; the next turn comes anyway.
+    const refresh = Effect.gen(function* () {
+      const { refreshIntervalSec } = yield* Ref.get(dynamic)
+      yield* Effect.sleep(Duration.max(Duration.seconds(refreshIntervalSec), shortestRefresh))
+      yield* Effect.ignore(Effect.flatMap(fetchDynamic(RetryPolicy.none), (newest) => Ref.set(dynamic, newest)))
+    })
+    yield* refresh.pipe(Effect.repeat(Schedule.forever), Effect.forkScoped, Effect.interruptible)
+
+    const counter = Effect.map(Ref.make(0), (ref) => Ref.getAndUpdate(ref, (n) => n + 1))
+    return Session.of({
+      id,
+      flags,
+      dynamic: Ref.get(dynamic),
+      heartbeats: heartbeats.changes,
+      lost: Deferred.await(lost),
+      nextModel: yield* counter,
+      nextSampler: yield* counter,
+      nextCustomLoss: yield* counter,
+    })
+  })
+
+const finish = (call: typeof Transport.Service.call, sessionId: string, exit: Exit.Exit<unknown, unknown>) => {
+  const [type, detail] = reasonOf(exit)
+  return call(Api.finishSession, { sessionId, reason: { type }, detail }).pipe(
+    // A finalizer can't be interrupted, and so not timed out, unless it says so.
+    Effect.interruptible,
+    Effect.timeout(finishTimeout),
+    Effect.catchAllCause((cause) => Effect.logDebug(`Tinker: session ${sessionId} was left without a finish`, cause)),
+  )
+}
+
+/** Why the scope closed. Of an error only its name is told: its words may hold what is nobody's business. */
+const reasonOf = (exit: Exit.Exit<unknown, unknown>): readonly [FinishReason, string | null] => {
+  if (Exit.isSuccess(exit)) return ["success", null]
+  if (Cause.isInterruptedOnly(exit.cause)) return ["interrupted", null]
+  const error = Cause.squash(exit.cause)
+  if (Predicate.hasProperty(error, "_tag")) return ["errored", String(error._tag)]
+  return ["errored", error instanceof Error ? error.name : null]
+}
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer = (options?: Options): Layer.Layer<Session, TinkerError, Transport | ServerConfig | TinkerConfig> =>
+  Layer.fresh(Layer.scoped(Session, make(options)))

@@ -1,0 +1,452 @@
+import { describe, expect, it } from "@effect/vitest"
+import {
+  Cause,
+  Chunk,
+  Context,
+  Duration,
+  Effect,
+  Either,
+  Exit,
+  Fiber,
+  Layer,
+  Logger,
+  Option,
+  Redacted,
+  Scope,
+  Stream,
+  TestClock,
+} from "effect"
+import { ApiFuture, Session, TinkerConfig, Transport } from "effect-tinker"
+import * as HttpScript from "./support/HttpScript.ts"
+import * as Recorded from "./support/Recorded.ts"
+import * as VirtualTime from "./support/VirtualTime.ts"
+
+type Replies = Record<string, ReadonlyArray<HttpScript.Reply>>
+
+const layer = (replies: Replies) =>
+  Layer.provideMerge(
+    ApiFuture.layer,
+    Layer.provideMerge(
+      Session.layer(),
+      Layer.provideMerge(
+        Transport.layer,
+        Layer.merge(
+          TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-a") }),
+          HttpScript.layer({
+            "client/config": [{ body: {} }],
+            "client/dynamic_config": [{ body: {}, forever: true }],
+            create_session: [{ body: { session_id: "sess-0001" } }],
+            session_heartbeat: [{ body: {}, forever: true }],
+            "sess-0001/finish": [{ body: {}, forever: true }],
+            ...replies,
+          }),
+        ),
+      ),
+    ),
+  )
+
+const quiet = Logger.remove(Logger.defaultLogger)
+
+/** Attaches to a request whose polls are answered by these replies, and waits for its end. */
+const run = <A>(
+  kind: ApiFuture.Kind<A>,
+  polls: ReadonlyArray<HttpScript.Reply>,
+  options?: ApiFuture.Options,
+  more: Replies = {},
+) =>
+  Effect.gen(function* () {
+    const { attach } = yield* ApiFuture.Futures
+    const future = yield* attach(kind, "req-0002", options)
+    const result = yield* Effect.either(future.await)
+    return { future, result, polls: (yield* HttpScript.HttpScript).to("retrieve_future") }
+  }).pipe(Effect.provide(layer({ retrieve_future: polls, ...more })), VirtualTime.run, Effect.provide(quiet))
+
+const gaps = (polls: ReadonlyArray<HttpScript.Seen>) =>
+  polls.slice(1).map((poll, i) => poll.at - (polls[i]?.at ?? Number.NaN))
+
+/** The polls of a recording, as replies. */
+const pollsOf = (file: `behaviours/${string}.json`) => {
+  const { expect: recorded, script } = Recorded.behaviour(file)
+  const polls = script.filter((answer) => answer.for.endsWith("retrieve_future"))
+  return {
+    recorded,
+    replies: polls.flatMap(({ headers, ...answer }) => {
+      const [reply] = Recorded.replies([answer])["retrieve_future"] ?? []
+      const bytes = answer.bodyBase64 === undefined ? undefined : Buffer.from(answer.bodyBase64, "base64")
+      return reply === undefined ? [] : [{ ...reply, headers: headers ?? {}, ...(bytes && { body: bytes }) }]
+    }),
+    requests: recorded.requests.filter(({ request }) => request.endsWith("retrieve_future")),
+  }
+}
+
+const { forwardBackward, optimStep } = ApiFuture.kinds
+
+describe("polls as recorded", () => {
+  it.effect.each([
+    "behaviours/future_400_empty_body.json",
+    "behaviours/future_429_backoff.json",
+    "behaviours/future_connection_error_backoff.json",
+    "behaviours/future_empty_object_ok.json",
+    "behaviours/future_metadata_only.json",
+    "behaviours/future_try_again_200.json",
+    "behaviours/future_408_queue_state.json",
+  ] as const)("%s", (file) =>
+    Effect.gen(function* () {
+      const { recorded, replies, requests } = pollsOf(file)
+      const { polls, result } = yield* run(optimStep, replies, { submittedIn: "250 millis" })
+      const expected = (recorded.result as { readonly metrics: Record<string, number> | null }).metrics ?? {}
+      expect(result).toEqual(Either.right({ metrics: expected }))
+      expect(polls.length).toBe(requests.length)
+      polls.forEach((poll, i) => {
+        expect(JSON.parse(poll.body)).toEqual(requests[i]?.body)
+        expect(poll.headers["x-tinker-request-iteration"]).toBe(String(i))
+        expect(poll.headers["x-tinker-request-type"]).toBe("OptimStep")
+        expect(poll.headers["x-tinker-create-promise-roundtrip-time"]).toBe(i === 0 ? "0.25" : undefined)
+        expect(poll.headers["x-stainless-read-timeout"]).toBe("45")
+        expect(poll.headers["accept"]).toBe("application/json")
+      })
+      // Where the reference waits, we wait as long; where it asks again at once, we leave a pause of at most a second.
+      const waits = requests.slice(1).map(({ t }, i) => t - (requests[i]?.t ?? Number.NaN))
+      gaps(polls).forEach((gap, i) => {
+        const wait = Math.round(waits[i] ?? 0) * 1000
+        if (wait > 0) expect(gap).toBe(wait)
+        else expect(gap).toBeLessThanOrEqual(1000)
+      })
+    }),
+  )
+
+  it.effect.each([
+    ["behaviours/future_404_fatal.json", "NotFound", "unknown"],
+    ["behaviours/future_409_fatal.json", "RequestRejected", "conflict"],
+    ["behaviours/future_410_training.json", "PromiseExpired", "gone"],
+    ["behaviours/future_failed_category_casing.json", "RequestFailed", "boom"],
+    ["behaviours/future_failed_no_category.json", "RequestFailed", "boom"],
+    ["behaviours/future_failed_server.json", "RequestFailed", "boom"],
+  ] as const)("%s is final", ([file, tag, words]) =>
+    Effect.gen(function* () {
+      const { recorded, replies, requests } = pollsOf(file)
+      const { polls, result } = yield* run(optimStep, replies)
+      expect(polls.length).toBe(requests.length)
+      expect(Either.flip(result)).toMatchObject({ right: { _tag: tag, detail: words } })
+      const category = (recorded.error as { readonly category?: string }).category
+      if (category !== undefined) {
+        expect(Either.flip(result)).toMatchObject({ right: { reason: category === "server" ? "Server" : "Unknown" } })
+      }
+    }),
+  )
+
+  it.effect("a failure of category user is the caller's", () =>
+    Effect.gen(function* () {
+      const { result } = yield* run(optimStep, [{ body: { error: "bad shape", category: "user" } }])
+      expect(Either.flip(result)).toMatchObject({ right: { _tag: "RequestRejected", reason: "UserCategory" } })
+    }),
+  )
+
+  it.effect.each([
+    ["behaviours/future_bad_proto.json", forwardBackward, "NotProtobuf"],
+    ["behaviours/future_proto_for_json_type.json", optimStep, "NotProtobuf"],
+    ["behaviours/future_json_invalid.json", optimStep, "Schema"],
+    ["behaviours/future_metadata_only_twice.json", optimStep, "Schema"],
+  ] as const)("%s can't be read", ([file, kind, reason]) =>
+    Effect.gen(function* () {
+      const { replies, requests } = pollsOf(file)
+      const { polls, result } = yield* run<unknown>(kind, replies)
+      expect(polls.length).toBe(requests.length)
+      expect(Either.flip(result)).toMatchObject({
+        right: { _tag: "UnexpectedResponse", reason, requestId: Option.some("req-0002") },
+      })
+    }),
+  )
+})
+
+describe("differences on purpose", () => {
+  it.effect(
+    "behaviours/future_400_budget_exceeded.json: a 400 with words is final at once, and the words are shown",
+    () =>
+      Effect.gen(function* () {
+        const { polls, result } = yield* run(optimStep, pollsOf("behaviours/future_400_budget_exceeded.json").replies)
+        expect(polls.length).toBe(1)
+        expect(Either.flip(result)).toMatchObject({ right: { _tag: "RequestRejected", detail: "x" } })
+      }),
+  )
+
+  it.effect("behaviours/future_json_for_proto_type.json: a server without protobuf is understood", () =>
+    Effect.gen(function* () {
+      const { replies } = pollsOf("behaviours/future_json_for_proto_type.json")
+      const { polls, result } = yield* run(forwardBackward, replies)
+      expect(result).toEqual(Either.right({ outputType: "T", outputs: [], metrics: {} }))
+      expect(polls[0]?.headers["accept"]).toBe("application/x-protobuf")
+    }),
+  )
+
+  it.effect("a server that answers at once is not hammered, and 5xx are not polled at once", () =>
+    Effect.gen(function* () {
+      const now = { body: { type: "try_again", queue_state: "active" } }
+      const done = { body: {} }
+      const instant = yield* run(optimStep, [now, now, now, now, now, now, done])
+      expect(gaps(instant.polls)).toEqual([100, 200, 400, 800, 1000, 1000])
+      const held = yield* run(optimStep, [{ ...now, delaySeconds: 40 }, { ...now, delaySeconds: 40 }, done])
+      expect(gaps(held.polls)).toEqual([40_000, 40_000])
+      const broken = { status: 500 }
+      const sick = yield* run(optimStep, [broken, broken, broken, broken, broken, broken, broken, done])
+      expect(gaps(sick.polls)).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000, 30_000])
+      const busy = yield* run(optimStep, [{ status: 429, headers: { "retry-after": "7" } }, done])
+      expect(gaps(busy.polls)).toEqual([7000])
+    }),
+  )
+})
+
+describe("waiting", () => {
+  const tryAgain = (state: string, reason?: string) => ({
+    status: 408,
+    body: { queue_state: state, queue_state_reason: reason },
+    delaySeconds: 40,
+  })
+
+  it.effect("is visible as a stream of queue states, ours among them, which ends with the result", () =>
+    Effect.gen(function* () {
+      const { attach } = yield* ApiFuture.Futures
+      const future = yield* attach(optimStep, "req")
+      const states = yield* Stream.runCollect(future.queueState)
+      expect(
+        Chunk.toReadonlyArray(states).map(({ reason, since, state }) => [state, Option.isSome(reason), since]),
+      ).toEqual([
+        ["submitted", false, 0],
+        ["active", false, 40_000],
+        ["paused_capacity", true, 80_000],
+        ["unreachable", true, 80_000],
+        ["paused_billing", true, 81_000],
+      ])
+    }).pipe(
+      Effect.provide(
+        layer({
+          retrieve_future: [
+            tryAgain("active"),
+            tryAgain("paused_capacity", "no room"),
+            { status: 502, body: { detail: "bad gateway" } },
+            { status: 402, body: { detail: "pay" } },
+            { body: {} },
+          ],
+        }),
+      ),
+      VirtualTime.run,
+      Effect.provide(quiet),
+    ),
+  )
+
+  it.effect("that never moves ends as Stalled, and tells all that is known", () =>
+    Effect.gen(function* () {
+      const { result } = yield* run(optimStep, [{ ...tryAgain("paused_capacity"), forever: true }])
+      const error = Option.getOrThrow(Either.getLeft(result))
+      expect(error).toMatchObject({ _tag: "Stalled", requestId: "req-0002", requestType: "OptimStep" })
+      expect(error.message).toMatch(
+        /^OptimStep \[request req-0002\] made no progress after 2h [\dms ]+ and \d+ polls; last queue state: paused_capacity$/,
+      )
+      expect("age" in error ? Duration.toHours(error.age) : 0).toBeCloseTo(2, 1)
+    }),
+  )
+
+  it.effect("for longer than was set ends as DeadlineExceeded, in the middle of a poll", () =>
+    Effect.gen(function* () {
+      const { polls, result } = yield* run(optimStep, [{ ...tryAgain("active"), forever: true }], {
+        deadline: "50 seconds",
+      })
+      expect(polls.length).toBe(2)
+      expect(Either.flip(result)).toMatchObject({
+        right: { _tag: "DeadlineExceeded", queueState: "active", age: Duration.seconds(50), iterations: 1 },
+      })
+    }),
+  )
+
+  it.effect("for billing ends with the server's budget", () =>
+    Effect.gen(function* () {
+      const { polls, result } = yield* run(
+        optimStep,
+        [{ status: 402, body: { detail: "pay" }, forever: true }],
+        {},
+        {
+          "client/config": [{ body: { billing_exception_max_pause_duration_sec: 12 } }],
+        },
+      )
+      expect(polls.length).toBe(4)
+      expect(Either.flip(result)).toMatchObject({ right: { _tag: "BillingPaused", detail: "pay" } })
+    }),
+  )
+
+  it.effect("keeps within the budget of response bytes, and lets one that is larger pass alone", () =>
+    Effect.gen(function* () {
+      const size = (bytes: number) => ({ body: { status: "complete_metadata", response_payload_size: bytes } })
+      const slow = { body: {}, delaySeconds: 10 }
+      const times = yield* Effect.gen(function* () {
+        const { attach } = yield* ApiFuture.Futures
+        const futures = yield* Effect.forEach(["a", "b", "c"], (id) => attach(optimStep, id))
+        yield* ApiFuture.all(futures).await
+        const { to } = yield* HttpScript.HttpScript
+        return to("retrieve_future")
+          .filter(({ body }) => body.includes("false"))
+          .map(({ at }) => at)
+      }).pipe(
+        Effect.provide(
+          layer({
+            "client/config": [{ body: { inflight_response_bytes_semaphore_size: 100 } }],
+            retrieve_future: [size(1000), size(50), size(50), slow, slow, slow],
+          }),
+        ),
+        VirtualTime.run,
+      )
+      expect(times).toEqual([0, 10_000, 10_000])
+    }),
+  )
+
+  it.effect("logs a pause, but not more than once a minute", () =>
+    Effect.gen(function* () {
+      const lines: Array<string> = []
+      yield* Effect.flatMap(ApiFuture.Futures, ({ attach }) =>
+        Effect.flatMap(attach(optimStep, "r"), (future) => future.await),
+      ).pipe(
+        Effect.provide(
+          layer({
+            retrieve_future: [...Array.from({ length: 4 }, () => tryAgain("paused_capacity", "no room")), { body: {} }],
+          }),
+        ),
+        VirtualTime.run,
+        Effect.provide(
+          Logger.replace(
+            Logger.defaultLogger,
+            Logger.make(({ message }) => void lines.push(String(message))),
+          ),
+        ),
+      )
+      const line = "Tinker: a OptimStep waits, paused_capacity: no room"
+      expect(lines).toEqual([line, line])
+    }),
+  )
+})
+
+describe("a result", () => {
+  it.effect("is fetched once, however many wait for it, and can be looked at without asking", () =>
+    Effect.gen(function* () {
+      const { attach } = yield* ApiFuture.Futures
+      const future = yield* attach(optimStep, "req")
+      expect(yield* future.poll).toEqual(Option.none())
+      const metrics = { metrics: { "loss:sum": 1 } }
+      expect(yield* Effect.all([future.await, future.await, future.await], { concurrency: "unbounded" })).toEqual([
+        metrics,
+        metrics,
+        metrics,
+      ])
+      expect(yield* future.await).toEqual(metrics)
+      expect(yield* future.poll).toEqual(Option.some(metrics))
+      expect((yield* HttpScript.HttpScript).to("retrieve_future").length).toBe(1)
+    }).pipe(
+      Effect.provide(layer({ retrieve_future: [{ body: { metrics: { "loss:sum": 1 } }, delaySeconds: 1 }] })),
+      VirtualTime.run,
+    ),
+  )
+
+  it.effect("can be mapped, zipped and gathered", () =>
+    Effect.gen(function* () {
+      const { attach } = yield* ApiFuture.Futures
+      const [a, b] = yield* Effect.all([attach(optimStep, "a"), attach(optimStep, "b")])
+      const loss = (future: typeof a) => ApiFuture.map(future, ({ metrics }) => metrics["loss:sum"])
+      const both = ApiFuture.zip(loss(a), loss(b))
+      expect(yield* both.await).toEqual([1, 1])
+      expect(both.requestIds).toEqual(["a", "b"])
+      const named = ApiFuture.all({ pass: loss(a), update: b })
+      expect(yield* named.await).toEqual({ pass: 1, update: { metrics: { "loss:sum": 1 } } })
+      expect(yield* named.poll).toEqual(Option.some({ pass: 1, update: { metrics: { "loss:sum": 1 } } }))
+      expect(yield* ApiFuture.all([loss(b), loss(a)]).await).toEqual([1, 1])
+    }).pipe(
+      Effect.provide(layer({ retrieve_future: [{ body: { metrics: { "loss:sum": 1 } }, forever: true }] })),
+      VirtualTime.run,
+    ),
+  )
+})
+
+describe("whoever waits resumes", () => {
+  const endless = { retrieve_future: [{ delaySeconds: 40, status: 408, forever: true }] }
+
+  /** Builds everything in a scope of its own, so that it can be closed under those who wait. */
+  const opened = (replies: Replies) =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const context = yield* VirtualTime.run(Layer.buildWithScope(layer(replies), scope))
+      return { context, scope, futures: Context.get(context, ApiFuture.Futures) }
+    })
+
+  it.effect("when the client's scope closes, while polling and after", () =>
+    Effect.gen(function* () {
+      const { futures, scope } = yield* opened(endless)
+      const future = yield* futures.attach(optimStep, "req")
+      const waiting = yield* Effect.fork(Effect.flip(future.await))
+      yield* TestClock.adjust("1 minute")
+      yield* Scope.close(scope, Exit.void)
+      expect(yield* Fiber.join(waiting)).toMatchObject({ _tag: "ClientClosed" })
+      // A fiber that is forked into a closed scope never starts.
+      const late = yield* futures.attach(optimStep, "late")
+      expect(yield* Effect.flip(late.await)).toMatchObject({ _tag: "ClientClosed" })
+    }),
+  )
+
+  it.effect("when the session is lost", () =>
+    Effect.gen(function* () {
+      const { futures } = yield* opened({ ...endless, session_heartbeat: [{ status: 410, body: { detail: "bye" } }] })
+      const future = yield* futures.attach(optimStep, "req")
+      const waiting = yield* Effect.fork(Effect.flip(future.await))
+      yield* TestClock.adjust("1 minute")
+      expect(yield* Fiber.join(waiting)).toMatchObject({ _tag: "SessionLost", reason: "Gone", detail: "bye" })
+    }),
+  )
+
+  it.effect("when a decoder dies, or someone kills the fiber", () =>
+    Effect.gen(function* () {
+      const { futures } = yield* opened({ retrieve_future: [{ body: {}, forever: true }] })
+      const broken: typeof optimStep = {
+        ...optimStep,
+        fromJson: () => {
+          throw new TypeError("broken decoder")
+        },
+      }
+      const dead = yield* Effect.flip((yield* futures.attach(broken, "req")).await)
+      expect(dead).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied", requestId: Option.some("req") })
+      expect(dead.message).toMatch(/broken decoder$/)
+      const interrupting: typeof optimStep = {
+        ...optimStep,
+        fromJson: () =>
+          Fiber.getCurrentFiber().pipe(Option.getOrThrow, (fiber) => {
+            fiber.unsafeInterruptAsFork(fiber.id())
+            return Either.right({ metrics: {} })
+          }),
+      }
+      const killed = yield* Effect.flip((yield* futures.attach(interrupting, "req")).await)
+      expect(killed).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
+    }),
+  )
+
+  it.effect("interrupting one who waits is its own affair: the others get the result", () =>
+    Effect.gen(function* () {
+      const { futures } = yield* opened({ retrieve_future: [{ body: {}, delaySeconds: 10 }] })
+      const future = yield* futures.attach(optimStep, "req")
+      const first = yield* Effect.fork(future.await)
+      const second = yield* Effect.fork(future.await)
+      yield* TestClock.adjust("1 second")
+      const exit = yield* Fiber.interrupt(first)
+      expect(Exit.isFailure(exit) && Cause.isInterruptedOnly(exit.cause)).toBe(true)
+      yield* TestClock.adjust("10 seconds")
+      expect(yield* Fiber.join(second)).toEqual({ metrics: {} })
+    }),
+  )
+
+  it.effect("nothing is left behind: no poll goes out after the scope closed", () =>
+    Effect.gen(function* () {
+      const { context, futures, scope } = yield* opened(endless)
+      yield* Effect.forEach(Array.from({ length: 20 }), (_, i) => futures.attach(optimStep, `r${i}`))
+      yield* TestClock.adjust("1 minute")
+      yield* Scope.close(scope, Exit.void)
+      const script = Context.get(context, HttpScript.HttpScript)
+      const before = script.seen.length
+      yield* TestClock.adjust("1 hour")
+      expect(script.seen.length).toBe(before)
+    }),
+  )
+})

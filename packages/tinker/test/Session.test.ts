@@ -1,0 +1,307 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Chunk, Effect, Exit, Fiber, Layer, Logger, Option, Redacted, Scope, Stream, TestClock } from "effect"
+import { Session, TinkerConfig, Transport } from "effect-tinker"
+import * as HttpScript from "./support/HttpScript.ts"
+import * as Recorded from "./support/Recorded.ts"
+import * as VirtualTime from "./support/VirtualTime.ts"
+
+const alive = { body: { type: "session_heartbeat" }, forever: true }
+
+const layer = (
+  replies: Record<string, ReadonlyArray<HttpScript.Reply>> = {},
+  options?: Session.Options,
+  values?: TinkerConfig.Values,
+) =>
+  Layer.provideMerge(
+    Session.layer(options),
+    Layer.provideMerge(
+      Transport.layer,
+      Layer.merge(
+        TinkerConfig.layer({
+          baseUrl: "http://server",
+          apiKey: Redacted.make("tml-a"),
+          sdkVersion: "0.36.0",
+          ...values,
+        }),
+        HttpScript.layer({
+          "client/config": [{ body: {} }],
+          "client/dynamic_config": [{ body: {}, forever: true }],
+          create_session: [{ body: { type: "create_session", session_id: "sess-0001" } }],
+          session_heartbeat: [alive],
+          "sess-0001/finish": [{ body: {}, forever: true }],
+          ...replies,
+        }),
+      ),
+    ),
+  )
+
+const requestsTo = (path: string) => Effect.map(HttpScript.HttpScript, (script) => script.to(path))
+const bodies = (path: string) =>
+  Effect.map(requestsTo(path), (requests) => requests.map((request) => JSON.parse(request.body) as unknown))
+
+/** Runs a program with a session, closes everything, and gives all that was sent. */
+const sentBy = <A, E>(
+  program: Effect.Effect<A, E, Session.Session>,
+  ...args: Parameters<typeof layer>
+): Effect.Effect<HttpScript.Script, unknown> =>
+  Effect.gen(function* () {
+    const scope = yield* Scope.make()
+    const context = yield* Layer.buildWithScope(layer(...args), scope)
+    const exit = yield* Effect.exit(Effect.provide(program, context))
+    yield* Scope.close(scope, exit)
+    return yield* Effect.provide(HttpScript.HttpScript, context)
+  }).pipe(VirtualTime.run)
+
+describe("start", () => {
+  it.effect("vectors-0.25.0/bootstrap.json: flags, dynamic flags, session, in this order", () =>
+    Effect.gen(function* () {
+      const { exchanges } = Recorded.vector("vectors-0.25.0/bootstrap.json")
+      const { seen } = yield* sentBy(Effect.void)
+      expect(seen.slice(0, 3).map(({ path }) => path)).toEqual(exchanges.map(({ request }) => request.path))
+    }),
+  )
+
+  it.effect.each([
+    ["vectors/create_session_minimal.json", {}, {}],
+    [
+      "vectors/create_session_full.json",
+      { userMetadata: { run: "x" }, displayName: "nightly" },
+      { tags: ["b", "a"], projectId: "proj-1", headers: { "X-Extra": "1" } },
+    ],
+  ] as const)("%s", ([file, options, values]) =>
+    Effect.gen(function* () {
+      const { request, response } = Recorded.vector(file)
+      const lines: Array<readonly [string, string]> = []
+      const script = yield* sentBy(Effect.void, { create_session: [{ body: response.body }] }, options, values).pipe(
+        Effect.provide(
+          Logger.replace(
+            Logger.defaultLogger,
+            Logger.make(({ logLevel, message }) => void lines.push([logLevel.label, String(message)])),
+          ),
+        ),
+      )
+      const [created] = script.to("create_session")
+      expect(JSON.parse(created?.body ?? "")).toEqual(request.body)
+      expect(created?.headers["x-extra"]).toBe(request.headers["x-extra"])
+      // What the server says at creation is logged at its level.
+      const said = Object.entries(response.body as Record<string, string | null>).flatMap(([key, text]) =>
+        key.endsWith("_message") && text !== null ? [[key.startsWith("i") ? "INFO" : "WARN", text]] : [],
+      )
+      expect(lines).toEqual(said)
+    }),
+  )
+
+  it.effect(
+    "behaviours/dynamic_config_404.json, vectors/client_dynamic_config.json: nothing said means the defaults",
+    () =>
+      Effect.gen(function* () {
+        const { expect: recorded } = Recorded.behaviour("behaviours/dynamic_config_404.json")
+        const { result } = Recorded.vector("vectors/client_dynamic_config.json")
+        for (const reply of [{ status: 404, body: { detail: "nope" } }, { body: {} }]) {
+          const dynamic = yield* Effect.flatMap(Session.Session, (session) => session.dynamic).pipe(
+            Effect.provide(layer({ "client/dynamic_config": [reply] })),
+            VirtualTime.run,
+          )
+          expect(dynamic).toEqual({ refreshIntervalSec: 300, sampleCancelEnabled: false, sampleCancelMaxBatchSize: 64 })
+          expect(recorded.result).toEqual(result)
+        }
+      }),
+  )
+
+  it.effect("behaviours/dynamic_config_refresh_floor.json: refreshed, but not more often than every 10 s", () =>
+    Effect.gen(function* () {
+      const { expect: recorded, script } = Recorded.behaviour("behaviours/dynamic_config_refresh_floor.json")
+      const replies = script.map(({ body }) => ({ body }))
+      const { to } = yield* sentBy(Effect.sleep("22 seconds"), { "client/dynamic_config": replies })
+      const times = to("client/dynamic_config").map(({ at }) => Math.round(at / 1000))
+      expect(times).toEqual(recorded.requests.map(({ t }) => Math.round(t)))
+      expect(to("client/dynamic_config")[0]?.headers["x-stainless-read-timeout"]).toBe("10")
+    }),
+  )
+
+  it.effect("a refresh that fails keeps what was known", () =>
+    Effect.gen(function* () {
+      const dynamic = yield* Effect.flatMap(Session.Session, (session) =>
+        Effect.zipRight(Effect.sleep("11 seconds"), session.dynamic),
+      ).pipe(
+        Effect.provide(
+          layer({
+            "client/dynamic_config": [
+              { body: { refresh_interval_sec: 1, sample_cancel_enabled: true } },
+              { status: 500, forever: true },
+            ],
+          }),
+        ),
+        VirtualTime.run,
+      )
+      expect(dynamic.sampleCancelEnabled).toBe(true)
+    }),
+  )
+
+  it.effect("a failure to start is told, and nothing is left to finish", () =>
+    Effect.gen(function* () {
+      const error = yield* Session.Session.pipe(
+        Effect.provide(layer({ create_session: [{ status: 403, body: { detail: "no" } }], "sess-0001/finish": [] })),
+        VirtualTime.run,
+        Effect.flip,
+      )
+      expect(error).toMatchObject({ _tag: "Forbidden", operation: "create_session" })
+    }),
+  )
+
+  it.effect("counters give out every number once, under concurrency, each of its own", () =>
+    Effect.gen(function* () {
+      const session = yield* Session.Session
+      const models = yield* Effect.all(
+        Array.from({ length: 100 }, () => Effect.zipLeft(session.nextModel, Effect.yieldNow())),
+        { concurrency: "unbounded" },
+      )
+      expect(models.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 100 }, (_, i) => i))
+      expect([yield* session.nextSampler, yield* session.nextSampler, yield* session.nextCustomLoss]).toEqual([0, 1, 0])
+    }).pipe(Effect.provide(layer())),
+  )
+})
+
+describe("heartbeat", () => {
+  it.effect("vectors/session_heartbeat.json, behaviours/heartbeat_errors_continue.json", () =>
+    Effect.gen(function* () {
+      const { expect: recorded, script } = Recorded.behaviour("behaviours/heartbeat_errors_continue.json")
+      const { to } = yield* sentBy(Effect.sleep("32 seconds"), {
+        session_heartbeat: script.map(({ body, status }) => ({ body, ...(status === undefined ? {} : { status }) })),
+      })
+      const beats = to("session_heartbeat")
+      const created = to("create_session")[0]?.at ?? Number.NaN
+      expect(beats.map(({ at }) => (at - created) / 1000)).toEqual([10, 20, 30])
+      beats.forEach((beat, i) => {
+        expect(JSON.parse(beat.body)).toEqual(recorded.requests[i]?.body)
+        expect(beat.headers["x-stainless-read-timeout"]).toBe(recorded.requests[i]?.readTimeout)
+      })
+      expect(JSON.parse(beats[0]?.body ?? "")).toEqual(Recorded.vector("vectors/session_heartbeat.json").request.body)
+    }),
+  )
+
+  it.effect("failures are visible as a stream", () =>
+    Effect.gen(function* () {
+      const { heartbeats } = yield* Session.Session
+      const seen = yield* Stream.runCollect(Stream.take(heartbeats, 4))
+      expect(Chunk.toReadonlyArray(seen).map(({ failure }) => Option.map(failure, (error) => error._tag))).toEqual([
+        Option.none(),
+        Option.some("Unavailable"),
+        Option.some("Unavailable"),
+        Option.none(),
+      ])
+    }).pipe(
+      Effect.provide(layer({ session_heartbeat: [{ status: 500 }, { delaySeconds: 60 }, alive] })),
+      VirtualTime.run,
+    ),
+  )
+
+  it.effect("behaviours/heartbeat_410_stops.json: the session is lost, and who waits is told", () =>
+    Effect.gen(function* () {
+      const { expect: recorded, script } = Recorded.behaviour("behaviours/heartbeat_410_stops.json")
+      const errors: Array<unknown> = []
+      const sent = yield* sentBy(
+        Effect.flatMap(Session.Session, ({ lost }) =>
+          Effect.zipRight(
+            Effect.catchAll(lost, (error) => Effect.sync(() => errors.push(error))),
+            Effect.sleep("22 seconds"),
+          ),
+        ),
+        { session_heartbeat: script.map(({ body, status }) => ({ body, status: status ?? 0 })) },
+      )
+      expect(errors).toEqual([
+        expect.objectContaining({ _tag: "SessionLost", sessionId: "sess-0001", reason: "Gone", detail: "finished" }),
+      ])
+      expect(sent.to("session_heartbeat").length).toBe(recorded.totalRequests)
+      // There is nothing left to finish.
+      expect(sent.to("sess-0001/finish")).toEqual([])
+    }),
+  )
+
+  it.effect("silence is warned of after 120 s, and ends the session only if a limit was set", () =>
+    Effect.gen(function* () {
+      const lines: Array<string> = []
+      const silent = { session_heartbeat: [{ status: 503, forever: true }] }
+      const logger = Logger.replace(
+        Logger.defaultLogger,
+        Logger.make(({ message }) => void lines.push(String(message))),
+      )
+      const lost = yield* Effect.flatMap(Session.Session, (session) => Effect.flip(session.lost)).pipe(
+        Effect.provide(layer(silent, { sessionTimeout: "5 minutes" })),
+        Effect.provide(logger),
+        VirtualTime.run,
+      )
+      expect(lost).toMatchObject({ _tag: "SessionLost", reason: "Silent" })
+      expect(lines.length).toBe(17)
+      expect(lines[0]).toMatch(
+        /^Tinker: no answer to a heartbeat of session sess-0001 for 2m 10s: session_heartbeat failed/,
+      )
+      yield* Effect.flatMap(Session.Session, (session) =>
+        Effect.raceFirst(Effect.exit(session.lost), Effect.sleep("1 hour")),
+      ).pipe(
+        Effect.map((end) => expect(end).toBeUndefined()),
+        Effect.provide(layer(silent)),
+        Effect.provide(logger),
+        VirtualTime.run,
+      )
+    }),
+  )
+})
+
+describe("finish", () => {
+  it.effect("vectors/session_finish.json: with the reason for which the scope closes", () =>
+    Effect.gen(function* () {
+      const { request } = Recorded.vector("vectors/session_finish.json")
+      const finished = (program: Effect.Effect<unknown, unknown, Session.Session>) =>
+        Effect.map(sentBy(program), ({ to }) => to("sess-0001/finish").map(({ body }) => JSON.parse(body) as unknown))
+      expect(yield* finished(Effect.void)).toEqual([request.body])
+      expect(yield* finished(Effect.fail({ _tag: "StepFailed" }))).toEqual([
+        { reason: { type: "errored" }, detail: "StepFailed" },
+      ])
+      expect(yield* finished(Effect.die(new TypeError("private words")))).toEqual([
+        { reason: { type: "errored" }, detail: "TypeError" },
+      ])
+      expect(yield* finished(Effect.interrupt)).toEqual([{ reason: { type: "interrupted" }, detail: null }])
+    }),
+  )
+
+  it.effect(
+    "behaviours/closed_client.json, behaviours/finish_never_without_close.json: once, at the end, never before",
+    () =>
+      Effect.gen(function* () {
+        const before = yield* Effect.zipRight(Session.Session, bodies("sess-0001/finish")).pipe(
+          Effect.provide(layer()),
+          VirtualTime.run,
+        )
+        expect(before).toEqual([])
+        const dropped = Recorded.behaviour("behaviours/finish_never_without_close.json").expect
+        expect(dropped.totalRequests).toBe(0)
+        const closed = Recorded.behaviour("behaviours/closed_client.json").expect
+        expect(closed.totalRequests).toBe(1)
+        const scope = yield* Scope.make()
+        const context = yield* VirtualTime.run(Layer.buildWithScope(layer(), scope))
+        yield* Scope.close(scope, Exit.void)
+        yield* Scope.close(scope, Exit.void)
+        expect(yield* Effect.provide(bodies("sess-0001/finish"), context)).toEqual([
+          { reason: { type: "success" }, detail: null },
+        ])
+        // Nothing of the session goes on.
+        yield* TestClock.adjust("1 hour")
+        expect((yield* Effect.provide(requestsTo("session_heartbeat"), context)).length).toBe(0)
+      }),
+  )
+
+  it.effect("a server that does not answer holds shutdown up for 5 s, not longer", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      yield* VirtualTime.run(
+        Layer.buildWithScope(layer({ "sess-0001/finish": [{ delaySeconds: 1000, forever: true }] }), scope),
+      )
+      const closing = yield* Effect.fork(Scope.close(scope, Exit.void))
+      yield* TestClock.adjust("4 seconds")
+      expect(Option.isNone(yield* Fiber.poll(closing))).toBe(true)
+      yield* TestClock.adjust("2 seconds")
+      expect(Option.isSome(yield* Fiber.poll(closing))).toBe(true)
+    }),
+  )
+})

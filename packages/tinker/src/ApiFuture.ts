@@ -22,13 +22,15 @@ import * as Schema from "effect/Schema"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
-import { CompleteMetadata, FailedFuture, TryAgain } from "./api/Futures.ts"
 import * as Training from "./api/Training.ts"
 import type { RawAnswer } from "./Endpoint.ts"
-import { shorten } from "./internal/Answer.ts"
+import { preview, shorten } from "./internal/Answer.ts"
 import * as Gate from "./internal/Gate.ts"
+import { redactor } from "./internal/Redact.ts"
+import { uptime } from "./internal/Uptime.ts"
 import * as SampleResult from "./SampleResult.ts"
 import { Session } from "./Session.ts"
+import * as Config from "./TinkerConfig.ts"
 import {
   type BillingPaused,
   ClientClosed,
@@ -47,7 +49,8 @@ import { Transport } from "./Transport.ts"
 
 /**
  * Where a request stands. `state` is the server's word (`active`, `paused_rate_limit`, `paused_capacity`, …), or ours:
- * `submitted` until the server says one, `unreachable` while polls fail, `paused_billing` while billing blocks them.
+ * `submitted` until the server says one, `unreachable` while polls fail, `paused_billing` while billing blocks them,
+ * `waiting_for_room` while a large result waits for others to be read.
  *
  * @since 0.1.0
  * @category models
@@ -55,7 +58,7 @@ import { Transport } from "./Transport.ts"
 export interface QueueState {
   readonly state: string
   readonly reason: Option.Option<string>
-  /** In milliseconds of the clock. */
+  /** When it began, in milliseconds since 1970. */
   readonly since: number
 }
 
@@ -129,7 +132,7 @@ export const kinds = {
 export interface Options {
   /** For the result as a whole. Default: for ever. */
   readonly deadline?: Duration.DurationInput | undefined
-  /** Without any change of the queue state. Default: 2 hours. */
+  /** Without any news from the server: another state, another reason, the size of the result. Default: 2 hours. */
   readonly stalledAfter?: Duration.DurationInput | undefined
   /** How long submitting took, which the server likes to know. */
   readonly submittedIn?: Duration.DurationInput | undefined
@@ -160,12 +163,16 @@ type Answer<A> =
   | { readonly _tag: "Unreachable"; readonly error: TinkerError }
   | { readonly _tag: "Billing"; readonly error: BillingPaused }
 
-const pending = (body: unknown): Answer<never> => {
-  const told = Schema.decodeUnknownOption(TryAgain)(body)
+const text = (value: unknown): Option.Option<string> =>
+  typeof value === "string" && value !== "" ? Option.some(shorten(value)) : Option.none()
+
+/** Each part by itself: what else is in the body must not cost the state. */
+const pending = (body: unknown, redact: (text: string) => string): Answer<never> => {
+  const told = Predicate.isRecord(body) ? body : {}
   return {
     _tag: "Pending",
-    state: Option.match(told, { onNone: () => "unknown", onSome: ({ queueState }) => queueState }),
-    reason: Option.flatMap(told, ({ queueStateReason }) => queueStateReason),
+    state: Option.getOrElse(Option.map(text(told["queue_state"]), redact), () => "unknown"),
+    reason: Option.map(text(told["queue_state_reason"]), redact),
   }
 }
 
@@ -174,11 +181,11 @@ const operation = "retrieve_future"
 /** Reads what a poll brought; `requestId` and `kind` are those of the request that is waited for. */
 const readAnswer = <A>(kind: Kind<A>, requestId: string, answer: Either.Either<RawAnswer, TinkerError>): Answer<A> => {
   if (Either.isLeft(answer)) return readRefusal(answer.left)
-  const { body, contentType, status } = answer.right
+  const { body, contentType, redact, status } = answer.right
   const fields = { operation: kind.type, status: Option.some(status), requestId: Option.some(requestId) }
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string): Answer<never> => ({
     _tag: "Failed",
-    error: new UnexpectedResponse({ ...fields, reason, detail: shorten(detail) }),
+    error: new UnexpectedResponse({ ...fields, reason, detail: shorten(redact(detail)) }),
   })
   const result = (decoded: Either.Either<A, ParseResult.ParseError>, reason: UnexpectedResponse["reason"]): Answer<A> =>
     Either.match(decoded, {
@@ -186,7 +193,7 @@ const readAnswer = <A>(kind: Kind<A>, requestId: string, answer: Either.Either<R
       onLeft: (error) => unexpected(reason, ParseResult.TreeFormatter.formatErrorSync(error)),
     })
 
-  if (contentType.startsWith("application/x-protobuf")) {
+  if (contentType.trim().toLowerCase().startsWith("application/x-protobuf")) {
     return Option.match(kind.fromProtobuf, {
       onNone: () => unexpected("NotProtobuf", "protobuf, where only JSON can be"),
       onSome: (fromProtobuf) => result(fromProtobuf(body), "NotProtobuf"),
@@ -196,25 +203,28 @@ const readAnswer = <A>(kind: Kind<A>, requestId: string, answer: Either.Either<R
   try {
     value = JSON.parse(new TextDecoder().decode(body))
   } catch {
-    return unexpected("NotJson", new TextDecoder().decode(body.subarray(0, 2000)))
+    return unexpected("NotJson", preview(body, redact))
   }
   if (Predicate.isRecord(value)) {
-    if (value["type"] === "try_again") return pending(value)
-    const metadata = Schema.decodeUnknownOption(CompleteMetadata)(value)
-    if (Option.isSome(metadata)) return { _tag: "Metadata", bytes: metadata.value.responsePayloadSize }
-    // The key alone decides.
-    if ("error" in value) return failed(value, fields)
+    // In this order, each key by itself: a result has none of them.
+    if (value["type"] === "try_again") return pending(value, redact)
+    if (value["status"] === "complete_metadata") {
+      const size = Number(value["response_payload_size"])
+      return { _tag: "Metadata", bytes: size > 0 && Number.isFinite(size) ? size : 0 }
+    }
+    if ("error" in value) return failed(value, redact, fields)
   }
   return result(kind.fromJson(value), "Schema")
 }
 
 const failed = (
-  value: unknown,
+  value: Readonly<Record<string, unknown>>,
+  redact: (text: string) => string,
   fields: { readonly operation: string; readonly requestId: Option.Option<string> },
 ): Answer<never> => {
-  const told = Schema.decodeUnknownOption(FailedFuture)(value)
-  const { category, error } = Option.getOrElse(told, () => ({ category: "unknown", error: "" }))
-  const words = { ...fields, detail: shorten(error) }
+  const { category, error } = value
+  const words = { ...fields, detail: shorten(redact(typeof error === "string" ? error : JSON.stringify(error))) }
+  // Only the lower-case words count; every other category is as good as none.
   return {
     _tag: "Failed",
     error:
@@ -228,10 +238,14 @@ const readRefusal = (error: TinkerError): Answer<never> => {
   switch (error._tag) {
     case "Unavailable":
       return error.reason === "Pending"
-        ? pending(Option.getOrElse(error.body, () => ({})))
+        ? // The body of an error is without secrets already.
+          pending(Option.getOrUndefined(error.body), (text) => text)
         : { _tag: "Unreachable", error }
     case "RateLimited":
       return { _tag: "Unreachable", error }
+    case "Unauthorized":
+      // A credential command that stumbles once must not cost every result that is waited for.
+      return error.reason === "Refused" ? { _tag: "Failed", error } : { _tag: "Unreachable", error }
     case "BillingPaused":
       return { _tag: "Billing", error }
     default:
@@ -240,7 +254,7 @@ const readRefusal = (error: TinkerError): Answer<never> => {
   }
 }
 
-/** Where a loop stands; times in milliseconds. */
+/** Where a loop stands; times in milliseconds of the uptime. */
 interface Turn {
   readonly iteration: number
   /** Polls in a row that brought no answer. */
@@ -248,14 +262,28 @@ interface Turn {
   /** Answers in a row that came at once although there was nothing to tell. */
   readonly instants: number
   readonly billingSince: number | undefined
-  readonly metadataOnly: boolean
+  /** The size of the result, once it was told: then the result itself is asked for. */
+  readonly bytes: number | undefined
+  /** What the server last said of the request, and when it last said something else. */
+  readonly news: string
+  readonly newsAt: number
 }
 
-const firstTurn: Turn = { iteration: 0, failures: 0, instants: 0, billingSince: undefined, metadataOnly: true }
+const firstTurn = (now: number): Turn => ({
+  iteration: 0,
+  failures: 0,
+  instants: 0,
+  billingSince: undefined,
+  bytes: undefined,
+  news: "",
+  newsAt: now,
+})
 
 /** A server that holds the poll sets the pace; one that answers at once is not hammered. */
 const heldFor = 1_000
 const billingInterval = 5_000
+/** A result may travel slowly, as long as it travels. */
+const slowestBytesPerSecond = 250_000
 
 /** Which turn follows an answer, and after how many milliseconds. */
 const nextTurn = (
@@ -264,8 +292,7 @@ const nextTurn = (
   took: number,
   now: number,
 ): { readonly turn: Turn; readonly delay: number } => {
-  const iteration = turn.iteration + 1
-  const calm = { ...turn, iteration, failures: 0, instants: 0, billingSince: undefined }
+  const next = { ...turn, iteration: turn.iteration + 1, failures: 0, instants: 0 }
   switch (answer._tag) {
     case "Unreachable": {
       const wish = "retryAfter" in answer.error ? Option.map(answer.error.retryAfter, Duration.toMillis) : Option.none()
@@ -274,19 +301,24 @@ const nextTurn = (
         Option.filter(wish, (ms) => ms > 0 && ms <= 60_000),
         () => backOff,
       )
-      return { turn: { ...calm, failures: turn.failures + 1 }, delay }
+      return { turn: { ...next, failures: turn.failures + 1 }, delay }
     }
     case "Billing":
-      return { turn: { ...calm, billingSince: turn.billingSince ?? now }, delay: billingInterval }
-    case "Pending":
+      return { turn: { ...next, billingSince: turn.billingSince ?? now }, delay: billingInterval }
+    case "Pending": {
+      // Only what the server says of the request is news; that it could not be asked is not.
+      const news = `${answer.state} ${Option.getOrElse(answer.reason, () => "")}`
+      const told = answer.state === "unknown" || news === turn.news ? {} : { news, newsAt: now }
+      const heard = { ...next, ...told, billingSince: undefined }
       return took >= heldFor
-        ? { turn: calm, delay: 0 }
-        : { turn: { ...calm, instants: turn.instants + 1 }, delay: Math.min(100 * 2 ** turn.instants, 1_000) }
+        ? { turn: heard, delay: 0 }
+        : { turn: { ...heard, instants: turn.instants + 1 }, delay: Math.min(100 * 2 ** turn.instants, 1_000) }
+    }
     case "Metadata":
-      return { turn: { ...calm, metadataOnly: false }, delay: 0 }
+      return { turn: { ...next, billingSince: undefined, bytes: answer.bytes, newsAt: now }, delay: 0 }
     case "Done":
     case "Failed":
-      return { turn: calm, delay: 0 }
+      return { turn: next, delay: 0 }
   }
 }
 
@@ -331,199 +363,255 @@ class Watched {
   )
 }
 
+/** Of a cause that may be anything, even something that can't be printed. */
+const firstLine = (cause: Cause.Cause<unknown>): string => {
+  try {
+    return shorten(redactor([])(Cause.pretty(cause).split("\n")[0] ?? ""))
+  } catch {
+    return "its cause can't be printed"
+  }
+}
+
 /**
  * In the current scope, which ends every wait that is still open.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const make: Effect.Effect<Service, never, Transport | Session | Scope.Scope> = Effect.gen(function* () {
-  const { call } = yield* Transport
-  const session = yield* Session
-  // Of its own, so that it is known why it is closed before the fibers in it die.
-  const pollers = yield* Scope.make()
-  let end: ClientClosed | SessionLost | undefined
-  yield* Effect.addFinalizer((exit) =>
-    Effect.suspend(() => {
-      end ??= new ClientClosed({ operation })
-      return Scope.close(pollers, exit)
-    }),
-  )
-  yield* Effect.forkScoped(
-    Effect.catchAll(session.lost, (lost) =>
+export const make: Effect.Effect<Service, never, Transport | Session | Config.TinkerConfig | Scope.Scope> = Effect.gen(
+  function* () {
+    const { call } = yield* Transport
+    const session = yield* Session
+    // Of its own, so that it is known why it is closed before the fibers in it die.
+    const pollers = yield* Scope.make()
+    let end: ClientClosed | SessionLost | undefined
+    yield* Effect.addFinalizer((exit) =>
       Effect.suspend(() => {
-        end ??= lost
-        return Scope.close(pollers, Exit.void)
+        end ??= new ClientClosed({ operation })
+        return Scope.close(pollers, exit)
       }),
-    ),
-  )
-  const responses = yield* Gate.make({
-    limit: Number.POSITIVE_INFINITY,
-    budget: session.flags.inflightResponseBytesSemaphoreSize,
-    closed: () => new ClientClosed({ operation }),
-  })
-  const billingPause = session.flags.billingExceptionMaxPauseDurationSec * 1_000
-
-  let announced = Number.NEGATIVE_INFINITY
-  /** A state that is not `active` is logged, but not more than once a minute. */
-  const announce = (type: string, { reason, state }: Omit<QueueState, "since">, now: number) => {
-    if (state === "active" || now - announced < 60_000) return Effect.void
-    announced = now
-    const why = Option.match(reason, { onNone: () => "", onSome: (reason) => `: ${reason}` })
-    return Effect.logWarning(`Tinker: a ${type} waits, ${state}${why}`)
-  }
-
-  const loop = <A>(
-    kind: Kind<A>,
-    requestId: string,
-    options: Options,
-    queue: Watched,
-    startedAt: number,
-  ): Effect.Effect<A, FutureError> => {
-    const stalledAfter = Duration.toMillis(options.stalledAfter ?? "2 hours")
-    const deadline = Duration.toMillis(options.deadline ?? Duration.infinity)
-    const roundtrip = Option.map(Option.fromNullable(options.submittedIn), (took) => String(Duration.toSeconds(took)))
-    const waited = (turn: Turn, now: number) => ({
-      requestId,
-      requestType: kind.type,
-      queueState: queue.current.state,
-      age: Duration.millis(now - startedAt),
-      iterations: turn.iteration,
+    )
+    yield* session.lost.pipe(
+      Effect.catchAll((lost) =>
+        Effect.suspend(() => {
+          end ??= lost
+          // To its end: a second close of a scope that is half closed does nothing.
+          return Effect.uninterruptible(Scope.close(pollers, Exit.void))
+        }),
+      ),
+      Effect.forkScoped,
+      Effect.interruptible,
+    )
+    const responses = yield* Gate.make({
+      limit: Number.POSITIVE_INFINITY,
+      budget: session.flags.inflightResponseBytesSemaphoreSize,
+      closed: () => new ClientClosed({ operation }),
     })
+    const billingPause = session.flags.billingExceptionMaxPauseDurationSec * 1_000
+    const logged = Config.logged(yield* Config.TinkerConfig)
 
-    const ask = ({ iteration, metadataOnly }: Turn) =>
-      Effect.either(
-        call(
-          Api.retrieveFuture,
-          { requestId, allowMetadataOnly: metadataOnly },
-          {
-            headers: {
-              accept: Option.isSome(kind.fromProtobuf) ? "application/x-protobuf" : "application/json",
-              "x-stainless-raw-response": "raw",
-              "x-tinker-request-type": kind.type,
-              "x-tinker-request-iteration": String(iteration),
-              ...(iteration === 0 && Option.isSome(roundtrip)
-                ? { "x-tinker-create-promise-roundtrip-time": roundtrip.value }
-                : {}),
-            },
-          },
-        ),
-      )
-
-    /** Why there is no next turn, if there is none. */
-    const over = (turn: Turn, answer: Answer<A>, now: number): Option.Option<FutureError> => {
-      if (now - queue.current.since >= stalledAfter) return Option.some(new Stalled(waited(turn, now)))
-      if (answer._tag === "Billing" && turn.billingSince !== undefined && now - turn.billingSince >= billingPause) {
-        return Option.some(answer.error)
-      }
-      if (answer._tag === "Metadata" && !turn.metadataOnly) {
-        const detail = "the size of the result again, where the result was asked for"
-        const fields = { operation: kind.type, requestId: Option.some(requestId) }
-        return Option.some(new UnexpectedResponse({ ...fields, reason: "Schema", detail }))
-      }
-      return Option.none()
+    let announced = Number.NEGATIVE_INFINITY
+    /** A state that is not `active` is logged, but not more than once a minute. */
+    const announce = (type: string, { reason, state }: Omit<QueueState, "since">, now: number) => {
+      if (state === "active" || now - announced < 60_000) return Effect.void
+      announced = now
+      const why = Option.match(reason, { onNone: () => "", onSome: (reason) => `: ${reason}` })
+      return logged(Effect.logWarning(`Tinker: ${type} waits, ${state}${why}`))
     }
 
-    // Only for the error of a deadline, which comes from outside of the loop.
-    let latest = firstTurn
-
-    /** One poll and the pause after it: the result, or the next turn, with room for so many bytes. */
-    const step = (turn: Turn) =>
-      Effect.gen(function* () {
-        latest = turn
-        const before = yield* Clock.currentTimeMillis
-        const raw = yield* ask(turn)
-        const now = yield* Clock.currentTimeMillis
-        const answer = readAnswer(kind, requestId, raw)
-        if (answer._tag === "Done") return answer
-        if (answer._tag === "Failed") {
-          const { error } = answer
-          return yield* error._tag === "RequestRejected" && error.reason === "Gone"
-            ? new PromiseExpired({ ...waited(turn, now), detail: error.detail })
-            : Effect.fail(error)
-        }
-        const told = stateOf(answer)
-        if (Option.isSome(told)) {
-          if (told.value.state !== queue.current.state) queue.set({ ...told.value, since: now })
-          yield* announce(kind.type, told.value, now)
-        }
-        const next = nextTurn(turn, answer, now - before, now)
-        const end = over(turn, answer, now)
-        if (Option.isSome(end)) return yield* Effect.fail(end.value)
-        if (next.delay > 0) yield* Effect.sleep(next.delay)
-        return { _tag: "Next", turn: next.turn, bytes: answer._tag === "Metadata" ? answer.bytes : undefined } as const
+    const loop = <A>(
+      kind: Kind<A>,
+      requestId: string,
+      options: Options,
+      queue: Watched,
+      startedAt: number,
+    ): Effect.Effect<A, FutureError> => {
+      const limit = (input: Duration.DurationInput | undefined, otherwise: Duration.DurationInput) =>
+        Duration.toMillis(Option.getOrElse(Duration.decodeUnknown(input), () => otherwise))
+      const stalledAfter = limit(options.stalledAfter, "2 hours")
+      const deadline = limit(options.deadline, Duration.infinity)
+      const roundtrip = Option.map(Duration.decodeUnknown(options.submittedIn), (took) =>
+        String(Duration.toSeconds(took)),
+      )
+      const waited = (turn: Turn, now: number) => ({
+        requestId,
+        requestType: kind.type,
+        queueState: queue.current.state,
+        age: Duration.millis(now - startedAt),
+        iterations: turn.iteration,
       })
+      const show = (shown: Omit<QueueState, "since">) => {
+        const { reason, since, state } = queue.current
+        if (shown.state === state && Option.getOrUndefined(shown.reason) === Option.getOrUndefined(reason))
+          return Effect.void
+        return Effect.map(Clock.currentTimeMillis, (now) =>
+          queue.set({ ...shown, since: shown.state === state ? since : now }),
+        )
+      }
 
-    // Not inside the generator: each turn would keep the one before it alive.
-    const take = (turn: Turn): Effect.Effect<A, FutureError> =>
-      Effect.flatMap(step(turn), (result) => {
-        if (result._tag === "Done") return Effect.succeed(result.value)
-        const rest = take(result.turn)
-        return result.bytes === undefined ? rest : responses.withPlace(result.bytes)(rest)
-      })
-
-    return Number.isFinite(deadline)
-      ? Effect.timeoutTo(take(firstTurn), {
-          duration: deadline,
-          onSuccess: (value) => Effect.succeed(value),
-          onTimeout: () => Effect.flatMap(Clock.currentTimeMillis, (now) => new DeadlineExceeded(waited(latest, now))),
-        }).pipe(Effect.flatten)
-      : take(firstTurn)
-  }
-
-  /** What those who wait get when the fiber that polls ends. Its death is never theirs. */
-  const outcome = <A>(
-    kind: Kind<A>,
-    requestId: string,
-    exit: Exit.Exit<A, FutureError>,
-  ): Effect.Effect<A, FutureError> => {
-    if (Exit.isSuccess(exit)) return exit
-    const failure = Cause.failureOption(exit.cause)
-    if (Option.isSome(failure)) return Effect.fail(failure.value)
-    if (end !== undefined) return Effect.fail(end)
-    return Effect.fail(
-      new RequestFailed({
-        operation: kind.type,
-        requestId: Option.some(requestId),
-        reason: "PollerDied",
-        detail: Cause.pretty(exit.cause).split("\n")[0] ?? "",
-        cause: exit.cause,
-      }),
-    )
-  }
-
-  const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
-    Effect.uninterruptible(
-      Effect.gen(function* () {
-        const startedAt = yield* Clock.currentTimeMillis
-        const queue = new Watched({ state: "submitted", reason: Option.none(), since: startedAt })
-        const done = Deferred.unsafeMake<A, FutureError>(FiberId.none)
-        const poll = loop(kind, requestId, options, queue, startedAt)
-        const fiber = yield* Effect.forkIn(Effect.interruptible(poll), pollers)
-        // From outside: a fiber that was killed before its first step never runs anything of its own.
-        fiber.addObserver((exit) => Deferred.unsafeDone(done, outcome(kind, requestId, exit)))
-        const result = Deferred.await(done)
-        return {
-          requestId,
-          requestIds: [requestId],
-          await: result,
-          poll: Effect.flatMap(
-            Deferred.poll(done),
-            Option.match({ onNone: () => Effect.succeedNone, onSome: (known) => Effect.asSome(known) }),
+      const ask = ({ bytes, iteration }: Turn) =>
+        Effect.either(
+          call(
+            Api.retrieveFuture,
+            { requestId, allowMetadataOnly: bytes === undefined },
+            {
+              timeout:
+                bytes === undefined ? undefined : Duration.seconds(45 + Math.floor(bytes / slowestBytesPerSecond)),
+              headers: {
+                accept: Option.isSome(kind.fromProtobuf) ? "application/x-protobuf" : "application/json",
+                "x-stainless-raw-response": "raw",
+                "x-tinker-request-type": kind.type,
+                "x-tinker-request-iteration": String(iteration),
+                ...(iteration === 0 && Option.isSome(roundtrip)
+                  ? { "x-tinker-create-promise-roundtrip-time": roundtrip.value }
+                  : {}),
+              },
+            },
           ),
-          queueState: Stream.interruptWhen(queue.changes, Effect.exit(result)),
-        }
-      }),
-    )
+        )
 
-  return { attach }
-})
+      /** A result of known size is asked for when there is room, and holds its place only while it is being read. */
+      const askInTurn = (turn: Turn) => {
+        const { bytes, newsAt } = turn
+        if (bytes === undefined) return ask(turn)
+        const inPlace = responses.withPlace(bytes)(ask(turn))
+        return Effect.zipRight(
+          show({ state: "waiting_for_room", reason: Option.none() }),
+          Number.isFinite(stalledAfter)
+            ? Effect.flatMap(uptime, (now) =>
+                Effect.timeoutFail(inPlace, {
+                  duration: Math.max(0, newsAt + stalledAfter - now),
+                  onTimeout: () => new Stalled(waited(turn, newsAt + stalledAfter)),
+                }),
+              )
+            : inPlace,
+        )
+      }
+
+      /** Why there is no next turn, if there is none. */
+      const over = (turn: Turn, answer: Answer<A>, now: number): Option.Option<FutureError> => {
+        switch (answer._tag) {
+          case "Billing": {
+            const since = turn.billingSince ?? now
+            return now - since >= billingPause ? Option.some(answer.error) : Option.none()
+          }
+          case "Metadata": {
+            if (turn.bytes === undefined) return Option.none()
+            const detail = "the size of the result again, where the result was asked for"
+            const fields = { operation: kind.type, requestId: Option.some(requestId) }
+            return Option.some(new UnexpectedResponse({ ...fields, reason: "Schema", detail }))
+          }
+          default:
+            return Option.none()
+        }
+      }
+
+      // Only for the error of a deadline, which comes from outside of the loop.
+      let latest = firstTurn(startedAt)
+
+      /** One poll and the pause after it: the result, or the next turn. */
+      const step = (turn: Turn) =>
+        Effect.gen(function* () {
+          latest = turn
+          const before = yield* uptime
+          const raw = yield* askInTurn(turn)
+          const now = yield* uptime
+          const answer = readAnswer(kind, requestId, raw)
+          if (answer._tag === "Done") return answer
+          if (answer._tag === "Failed") {
+            const { error } = answer
+            return yield* error._tag === "RequestRejected" && error.reason === "Gone"
+              ? new PromiseExpired({ ...waited(turn, now), detail: error.detail })
+              : Effect.fail(error)
+          }
+          const told = stateOf(answer)
+          if (Option.isSome(told)) {
+            yield* show(told.value)
+            yield* announce(kind.type, told.value, now)
+          }
+          const end = over(turn, answer, now)
+          if (Option.isSome(end)) return yield* Effect.fail(end.value)
+          const next = nextTurn(turn, answer, now - before, now)
+          // Billing has a limit of its own.
+          const patience = answer._tag === "Billing" ? Infinity : next.turn.newsAt + stalledAfter - now
+          if (patience <= 0) return yield* new Stalled(waited(next.turn, now))
+          if (next.delay > 0) yield* Effect.sleep(Math.min(next.delay, patience))
+          return { _tag: "Next", turn: next.turn } as const
+        })
+
+      // Not inside the generator: each turn would keep the one before it alive.
+      const take = (turn: Turn): Effect.Effect<A, FutureError> =>
+        Effect.flatMap(step(turn), (result) =>
+          result._tag === "Done" ? Effect.succeed(result.value) : take(result.turn),
+        )
+
+      const whole = take(firstTurn(startedAt))
+      return Number.isFinite(deadline)
+        ? Effect.timeoutTo(whole, {
+            duration: deadline,
+            onSuccess: (value) => Effect.succeed(value),
+            onTimeout: () => Effect.flatMap(uptime, (now) => new DeadlineExceeded(waited(latest, now))),
+          }).pipe(Effect.flatten)
+        : whole
+    }
+
+    /** What those who wait get when the fiber that polls ends. Its death is never theirs. */
+    const outcome = <A>(
+      kind: Kind<A>,
+      requestId: string,
+      exit: Exit.Exit<A, FutureError>,
+    ): Effect.Effect<A, FutureError> => {
+      if (Exit.isSuccess(exit)) return exit
+      const failure = Cause.failureOption(exit.cause)
+      if (Option.isSome(failure)) return Effect.fail(failure.value)
+      if (end !== undefined) return Effect.fail(end)
+      return Effect.fail(
+        new RequestFailed({
+          operation: kind.type,
+          requestId: Option.some(requestId),
+          reason: "PollerDied",
+          detail: firstLine(exit.cause),
+          cause: exit.cause,
+        }),
+      )
+    }
+
+    const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
+      Effect.uninterruptible(
+        Effect.gen(function* () {
+          const startedAt = yield* uptime
+          const since = yield* Clock.currentTimeMillis
+          const queue = new Watched({ state: "submitted", reason: Option.none(), since })
+          const done = Deferred.unsafeMake<A, FutureError>(FiberId.none)
+          const poll = loop(kind, requestId, options, queue, startedAt)
+          const fiber = yield* Effect.forkIn(Effect.interruptible(poll), pollers)
+          // From outside: a fiber that was killed before its first step never runs anything of its own.
+          fiber.addObserver((exit) => Deferred.unsafeDone(done, outcome(kind, requestId, exit)))
+          const result = Deferred.await(done)
+          return {
+            requestId,
+            requestIds: [requestId],
+            await: result,
+            poll: Effect.flatMap(
+              Deferred.poll(done),
+              Option.match({ onNone: () => Effect.succeedNone, onSome: (known) => Effect.asSome(known) }),
+            ),
+            queueState: Stream.interruptWhen(queue.changes, Effect.exit(result)),
+          }
+        }),
+      )
+
+    return { attach }
+  },
+)
 
 /**
  * @since 0.1.0
  * @category layers
  */
-export const layer: Layer.Layer<Futures, never, Transport | Session> = Layer.fresh(Layer.scoped(Futures, make))
+export const layer: Layer.Layer<Futures, never, Transport | Session | Config.TinkerConfig> = Layer.fresh(
+  Layer.scoped(Futures, make),
+)
 
 /**
  * @since 0.1.0

@@ -16,6 +16,7 @@ import type * as Scope from "effect/Scope"
 import { Host } from "./Host.ts"
 import { redactor } from "./internal/Redact.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
+import { uptime } from "./internal/Uptime.ts"
 import { problemWithCredential, TinkerConfig } from "./TinkerConfig.ts"
 import { ClientClosed, InvalidConfig, type TinkerError, Unauthorized } from "./TinkerError.ts"
 
@@ -78,9 +79,6 @@ interface Issued {
   /** From here on this token is a last resort. */
   readonly endsAt: number
 }
-
-/** Milliseconds that never go back, as the wall clock may. */
-const uptime = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos / 1_000_000n))
 
 /**
  * A renewal is wanted 300 s and awaited 60 s before the end, but never before half or three quarters of the life are

@@ -147,6 +147,8 @@ export interface RawAnswer {
   readonly status: number
   readonly contentType: string
   readonly body: Uint8Array
+  /** Takes the secrets of the request out of words that the answer holds. */
+  readonly redact: (text: string) => string
 }
 
 /**

@@ -5,7 +5,6 @@
  * @since 0.1.0
  */
 import * as Cause from "effect/Cause"
-import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
@@ -18,15 +17,18 @@ import * as Ref from "effect/Ref"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
-import type * as Stream from "effect/Stream"
+import * as Stream from "effect/Stream"
 import * as SubscriptionRef from "effect/SubscriptionRef"
 import * as Api from "./Api.ts"
 import { type ClientConfig, DynamicConfig, type FinishReason } from "./api/Session.ts"
+import { shorten } from "./internal/Answer.ts"
+import { redactor } from "./internal/Redact.ts"
+import { uptime } from "./internal/Uptime.ts"
 import type { JsonObject } from "./internal/Wire.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import { ServerConfig } from "./ServerConfig.ts"
-import { TinkerConfig } from "./TinkerConfig.ts"
-import { SessionLost, type TinkerError } from "./TinkerError.ts"
+import * as Config from "./TinkerConfig.ts"
+import { ClientClosed, SessionLost, type TinkerError, Unavailable } from "./TinkerError.ts"
 import { Transport } from "./Transport.ts"
 
 /**
@@ -36,8 +38,8 @@ import { Transport } from "./Transport.ts"
  * @category models
  */
 export interface Heartbeat {
-  /** When the server last answered, in milliseconds of the clock; at first, when it made the session. */
-  readonly lastAnswer: number
+  /** For how long the server has not answered; zero if it did. */
+  readonly silence: Duration.Duration
   /** Why the newest one was not answered; none if it was. */
   readonly failure: Option.Option<TinkerError>
 }
@@ -52,10 +54,10 @@ export interface Service {
   readonly flags: ClientConfig
   /** The flags that may change while the session lives, as last heard. */
   readonly dynamic: Effect.Effect<DynamicConfig>
-  /** The newest heartbeat, and each one after it. */
+  /** The newest heartbeat, and each one after it, until the session is over. */
   readonly heartbeats: Stream.Stream<Heartbeat>
-  /** Waits, and fails when the session is lost. */
-  readonly lost: Effect.Effect<never, SessionLost>
+  /** Waits, and fails when the session is lost or its scope closes. */
+  readonly lost: Effect.Effect<never, SessionLost | ClientClosed>
   /** Numbers that are given out once, from 0. */
   readonly nextModel: Effect.Effect<number>
   readonly nextSampler: Effect.Effect<number>
@@ -97,9 +99,9 @@ const defaultDynamic: DynamicConfig = Schema.decodeSync(DynamicConfig)({})
  */
 export const make = (
   options: Options = {},
-): Effect.Effect<Service, TinkerError, Transport | ServerConfig | TinkerConfig | Scope.Scope> =>
+): Effect.Effect<Service, TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
   Effect.gen(function* () {
-    const config = yield* TinkerConfig
+    const config = yield* Config.TinkerConfig
     const { call } = yield* Transport
     const flags = yield* (yield* ServerConfig).flags
 
@@ -112,7 +114,18 @@ export const make = (
       )
     const dynamic = yield* Ref.make(yield* fetchDynamic(RetryPolicy.make()))
 
-    const lost = yield* Deferred.make<never, SessionLost>()
+    const logged = Config.logged(config)
+    const lost = yield* Deferred.make<never, SessionLost | ClientClosed>()
+    /** Tells the server why, unless it knows the session no longer; then nobody waits any more. */
+    const end = (sessionId: string, exit: Exit.Exit<unknown, unknown>) =>
+      Effect.gen(function* () {
+        const known = yield* Deferred.poll(lost)
+        const error = Option.isSome(known) ? yield* Effect.option(Effect.flip(known.value)) : Option.none()
+        const gone = Option.exists(error, (error) => error._tag === "SessionLost" && error.reason === "Gone")
+        if (!gone) yield* logged(finish(call, sessionId, exit))
+        yield* Deferred.fail(lost, new ClientClosed({ operation: "session" }))
+      })
+
     // From here on there is something to finish: an interruption must not come between.
     const { id, startedAt } = yield* Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
@@ -125,67 +138,81 @@ export const make = (
             displayName: options.displayName,
           }),
         )
-        yield* Effect.addFinalizer((exit) =>
-          Effect.unlessEffect(finish(call, created.sessionId, exit), Deferred.isDone(lost)),
-        )
+        yield* Effect.addFinalizer((exit) => end(created.sessionId, exit))
         for (const [log, message] of [
           [Effect.logInfo, created.infoMessage],
           [Effect.logWarning, created.warningMessage],
           [Effect.logError, created.errorMessage],
         ] as const) {
-          if (Option.isSome(message)) yield* log(message.value)
+          if (Option.isSome(message)) yield* logged(log(shorten(redactor([])(message.value))))
         }
-        return { id: created.sessionId, startedAt: yield* Clock.currentTimeMillis }
+        return { id: created.sessionId, startedAt: yield* uptime }
       }),
     )
 
-    const heartbeats = yield* SubscriptionRef.make<Heartbeat>({ lastAnswer: startedAt, failure: Option.none() })
+    const heartbeats = yield* SubscriptionRef.make<Heartbeat>({ silence: Duration.zero, failure: Option.none() })
     const sessionTimeout = Duration.toMillis(options.sessionTimeout ?? Duration.infinity)
-
     const lose = (reason: SessionLost["reason"], detail: string) =>
       Deferred.fail(lost, new SessionLost({ sessionId: id, reason, detail }))
 
-    /** One heartbeat; tells whether there is any point in another. */
-    const beat = Effect.gen(function* () {
-      const answer = yield* Effect.either(call(Api.heartbeat, { sessionId: id }))
-      const now = yield* Clock.currentTimeMillis
-      if (answer._tag === "Right") {
-        yield* SubscriptionRef.set(heartbeats, { lastAnswer: now, failure: Option.none() })
-        return true
-      }
-      const failure = answer.left
-      const { lastAnswer } = yield* SubscriptionRef.updateAndGet(heartbeats, (previous) => ({
-        ...previous,
-        failure: Option.some(failure),
-      }))
-      if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
-        yield* lose("Gone", failure.detail)
-        return false
-      }
-      const silence = now - lastAnswer
-      if (silence >= sessionTimeout) {
-        yield* lose("Silent", failure.message)
-        return false
-      }
-      if (silence > Duration.toMillis(worryAfter)) {
-        const since = Duration.format(Duration.millis(silence))
-        yield* Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`)
-      }
-      return true
-    })
-
-    yield* beat.pipe(
-      Effect.delay(heartbeatInterval),
-      Effect.repeat({ while: (alive) => alive }),
-      Effect.forkScoped,
-      Effect.interruptible,
+    // The time-out covers all of it: waiting for a token must not take the place of heartbeats. A defect counts as an
+    // answer that did not come, because a loop that dies here would let the session die unseen.
+    const ask = call(Api.heartbeat, { sessionId: id }).pipe(
+      Effect.timeoutFail({
+        duration: heartbeatInterval,
+        onTimeout: () => new Unavailable({ operation: "session_heartbeat", reason: "Timeout" }),
+      }),
+      Effect.catchAllDefect((cause) =>
+        Effect.fail(new Unavailable({ operation: "session_heartbeat", reason: "Disconnected", cause })),
+      ),
+      Effect.either,
     )
+
+    /** One heartbeat; gives the state of affairs for the next one, or none if there is no point in another. */
+    const beat = ({ lastAnswer, missed }: { readonly lastAnswer: number; readonly missed: number }) =>
+      Effect.gen(function* () {
+        const answer = yield* ask
+        const now = yield* uptime
+        if (answer._tag === "Right") {
+          yield* SubscriptionRef.set(heartbeats, { silence: Duration.zero, failure: Option.none() })
+          return Option.some({ lastAnswer: now, missed: 0 })
+        }
+        const failure = answer.left
+        const silence = Duration.millis(now - lastAnswer)
+        yield* SubscriptionRef.set(heartbeats, { silence, failure: Option.some(failure) })
+        if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
+          yield* lose("Gone", failure.detail)
+          return Option.none()
+        }
+        // One miss proves nothing: the machine may have slept.
+        if (missed > 0 && now - lastAnswer >= sessionTimeout) {
+          yield* lose("Silent", failure.message)
+          return Option.none()
+        }
+        if (Duration.greaterThan(silence, worryAfter)) {
+          const since = Duration.format(silence)
+          yield* logged(
+            Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`),
+          )
+        }
+        return Option.some({ lastAnswer, missed: missed + 1 })
+      })
+
+    const beating = (state: { readonly lastAnswer: number; readonly missed: number }): Effect.Effect<void> =>
+      Effect.flatMap(
+        Effect.delay(beat(state), heartbeatInterval),
+        Option.match({ onNone: () => Effect.void, onSome: beating }),
+      )
+    yield* beating({ lastAnswer: startedAt, missed: 0 }).pipe(Effect.forkScoped, Effect.interruptible)
 
     // A failure keeps what was known; the next turn comes anyway.
     const refresh = Effect.gen(function* () {
       const { refreshIntervalSec } = yield* Ref.get(dynamic)
       yield* Effect.sleep(Duration.max(Duration.seconds(refreshIntervalSec), shortestRefresh))
-      yield* Effect.ignore(Effect.flatMap(fetchDynamic(RetryPolicy.none), (newest) => Ref.set(dynamic, newest)))
+      yield* Effect.flatMap(fetchDynamic(RetryPolicy.none), (newest) => Ref.set(dynamic, newest)).pipe(
+        Effect.catchAllDefect(Effect.logDebug),
+        Effect.ignore,
+      )
     })
     yield* refresh.pipe(Effect.repeat(Schedule.forever), Effect.forkScoped, Effect.interruptible)
 
@@ -194,7 +221,7 @@ export const make = (
       id,
       flags,
       dynamic: Ref.get(dynamic),
-      heartbeats: heartbeats.changes,
+      heartbeats: Stream.interruptWhen(heartbeats.changes, Effect.exit(Deferred.await(lost))),
       lost: Deferred.await(lost),
       nextModel: yield* counter,
       nextSampler: yield* counter,
@@ -225,5 +252,7 @@ const reasonOf = (exit: Exit.Exit<unknown, unknown>): readonly [FinishReason, st
  * @since 0.1.0
  * @category layers
  */
-export const layer = (options?: Options): Layer.Layer<Session, TinkerError, Transport | ServerConfig | TinkerConfig> =>
+export const layer = (
+  options?: Options,
+): Layer.Layer<Session, TinkerError, Transport | ServerConfig | Config.TinkerConfig> =>
   Layer.fresh(Layer.scoped(Session, make(options)))

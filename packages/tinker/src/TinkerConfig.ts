@@ -9,6 +9,7 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import * as FiberRef from "effect/FiberRef"
 import * as Layer from "effect/Layer"
 import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
@@ -231,6 +232,20 @@ export const layer = (values: Values): Layer.Layer<TinkerConfig, InvalidConfig> 
     TinkerConfig,
     Effect.suspend(() => make(values)),
   )
+
+/**
+ * The SDK's own log lines obey `logLevel`; the program's are not touched.
+ *
+ * @since 0.1.0
+ * @category logging
+ */
+export const logged =
+  (config: Service) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Option.match(config.logLevel, {
+      onNone: () => effect,
+      onSome: (level) => Effect.locally(effect, FiberRef.currentMinimumLogLevel, level),
+    })
 
 /** An empty variable counts as unset, as in the reference. */
 const variable = (name: string) =>

@@ -11,7 +11,6 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as FiberRef from "effect/FiberRef"
 import * as Layer from "effect/Layer"
 import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
@@ -31,7 +30,7 @@ import * as Http from "./internal/Http.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as ServerConfig from "./ServerConfig.ts"
-import { problemWithHeader, TinkerConfig } from "./TinkerConfig.ts"
+import * as Config from "./TinkerConfig.ts"
 import {
   ClientClosed,
   type InvalidConfig,
@@ -115,7 +114,13 @@ const decode = <A>(
   if (response.kind === "void") return Either.right(undefined as A)
   if (response.kind === "raw") {
     const contentType = reply.headers["content-type"] ?? ""
-    return Either.right({ status: reply.status, contentType, body: reply.body } satisfies Endpoint.RawAnswer as A)
+    const { redact } = attempt
+    return Either.right({
+      status: reply.status,
+      contentType,
+      body: reply.body,
+      redact,
+    } satisfies Endpoint.RawAnswer as A)
   }
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string) =>
     Either.left(Http.unexpected(attempt, reply, now, reason, detail))
@@ -148,7 +153,7 @@ const checkOptions = (operation: string, options: CallOptions): Option.Option<In
   }
   const all = { ...headers, ...(idempotencyKey === undefined ? {} : { "x-idempotency-key": idempotencyKey }) }
   for (const [name, value] of Object.entries(all)) {
-    const problem = problemWithHeader(name, value)
+    const problem = Config.problemWithHeader(name, value)
     if (Option.isSome(problem)) return invalid(`headers.${name}`, problem.value)
   }
   return Option.none()
@@ -165,9 +170,9 @@ export const make: Effect.Effect<
     readonly serverConfig: ServerConfig.Service
   },
   InvalidConfig | Unauthorized,
-  TinkerConfig | HttpClient.HttpClient | Scope.Scope
+  Config.TinkerConfig | HttpClient.HttpClient | Scope.Scope
 > = Effect.gen(function* () {
-  const config = yield* TinkerConfig
+  const config = yield* Config.TinkerConfig
   const http = Http.make(yield* HttpClient.HttpClient, config, (yield* Host).platform)
   const configured = [...secretsIn(config.headers), ...Option.toArray(config.apiKey)]
   const known = yield* Ref.make(Option.none<ClientConfig>())
@@ -178,12 +183,7 @@ export const make: Effect.Effect<
     }),
   )
 
-  /** The SDK's own log lines obey `logLevel`; the program's are not touched. */
-  const logged = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-    Option.match(config.logLevel, {
-      onNone: () => effect,
-      onSome: (level) => Effect.locally(effect, FiberRef.currentMinimumLogLevel, level),
-    })
+  const logged = Config.logged(config)
 
   const announceDeprecation = ({ operation, redact }: Http.Attempt, headers: Http.Reply["headers"]) => {
     const note = headers["x-deprecation-note"]
@@ -382,7 +382,7 @@ interface Auth {
 export const layer: Layer.Layer<
   Transport | Credentials.Credentials | ServerConfig.ServerConfig,
   InvalidConfig | Unauthorized,
-  TinkerConfig | HttpClient.HttpClient
+  Config.TinkerConfig | HttpClient.HttpClient
 > = Layer.fresh(
   Layer.scopedContext(
     Effect.map(make, ({ credentials, serverConfig, transport }) =>

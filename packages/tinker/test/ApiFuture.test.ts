@@ -317,8 +317,141 @@ describe("waiting", () => {
           ),
         ),
       )
-      const line = "Tinker: a OptimStep waits, paused_capacity: no room"
+      const line = "Tinker: OptimStep waits, paused_capacity: no room"
       expect(lines).toEqual([line, line])
+    }),
+  )
+})
+
+describe("progress", () => {
+  const active = { status: 408, body: { queue_state: "active" }, delaySeconds: 40 }
+
+  it.effect("is what the server says of the request, not that it could not be asked", () =>
+    Effect.gen(function* () {
+      const flapping = Array.from({ length: 60 }, () => [active, { status: 502 }, { status: 408, body: {} }]).flat()
+      const { result } = yield* run(optimStep, flapping, { stalledAfter: "20 minutes" })
+      expect(Either.flip(result)).toMatchObject({ right: { _tag: "Stalled" } })
+    }),
+  )
+
+  it.effect("is another reason, too, which is shown", () =>
+    Effect.gen(function* () {
+      const place = (reason: string) => ({
+        status: 408,
+        body: { queue_state: "paused_capacity", queue_state_reason: reason, request_id: 7, type: "other" },
+        delaySeconds: 40,
+      })
+      const { future, result } = yield* run(
+        optimStep,
+        [place("position 900"), place("position 3"), place("position 2"), { body: {} }],
+        { stalledAfter: "1 minute" },
+      )
+      expect(Either.isRight(result)).toBe(true)
+      expect(future.requestId).toBe("req-0002")
+    }),
+  )
+
+  it.effect("is that the result is there: a step that is done is never thrown away", () =>
+    Effect.gen(function* () {
+      const size = { body: { status: "complete_metadata", response_payload_size: 10 }, delaySeconds: 40 }
+      const { result } = yield* run(optimStep, [size, { body: {} }], { stalledAfter: "30 seconds" })
+      expect(result).toEqual(Either.right({ metrics: {} }))
+    }),
+  )
+
+  it.effect("is not asked for while billing blocks, which has a budget of its own", () =>
+    Effect.gen(function* () {
+      const unpaid = { status: 402, body: { detail: "pay" } }
+      const long = { "client/config": [{ body: { billing_exception_max_pause_duration_sec: 120 } }] }
+      const { result } = yield* run(optimStep, [{ ...unpaid, forever: true }], { stalledAfter: "1 minute" }, long)
+      expect(Either.flip(result)).toMatchObject({ right: { _tag: "BillingPaused" } })
+      // A server that stumbles in between does not start the budget anew.
+      const mixed = Array.from({ length: 60 }, () => [unpaid, { status: 503 }]).flat()
+      const alternating = yield* run(optimStep, mixed, { stalledAfter: Duration.infinity }, long)
+      expect(Either.flip(alternating.result)).toMatchObject({ right: { _tag: "BillingPaused" } })
+    }),
+  )
+
+  it.effect("is waited for at the byte gate no longer than elsewhere, and a flag below zero keeps nobody out", () =>
+    Effect.gen(function* () {
+      const size = { body: { status: "complete_metadata", response_payload_size: 50 } }
+      const outcomes = yield* Effect.gen(function* () {
+        const { attach } = yield* ApiFuture.Futures
+        const slow = yield* attach(optimStep, "slow")
+        const blocked = yield* attach(optimStep, "blocked", { stalledAfter: "10 seconds" })
+        return yield* Effect.all([Effect.either(blocked.await), Effect.either(slow.await)])
+      }).pipe(
+        Effect.provide(
+          layer({
+            "client/config": [{ body: { inflight_response_bytes_semaphore_size: -1 } }],
+            retrieve_future: [size, size, { body: {}, delaySeconds: 30 }],
+          }),
+        ),
+        VirtualTime.run,
+      )
+      expect(Either.flip(outcomes[0])).toMatchObject({ right: { _tag: "Stalled", queueState: "waiting_for_room" } })
+      expect(outcomes[1]).toEqual(Either.right({ metrics: {} }))
+    }),
+  )
+
+  it.effect("a place at the gate is held while a result is read, not while its server is sick", () =>
+    Effect.gen(function* () {
+      const size = { body: { status: "complete_metadata", response_payload_size: 500 } }
+      const asked = yield* Effect.gen(function* () {
+        const { attach } = yield* ApiFuture.Futures
+        const futures = yield* Effect.forEach(["a", "b"], (id) => attach(optimStep, id))
+        yield* ApiFuture.all(futures).await
+        const { to } = yield* HttpScript.HttpScript
+        return to("retrieve_future").filter(({ body }) => body.includes("false"))
+      }).pipe(
+        Effect.provide(
+          layer({
+            "client/config": [{ body: { inflight_response_bytes_semaphore_size: 100 } }],
+            retrieve_future: [size, size, { status: 503 }, { body: {} }, { body: {} }],
+          }),
+        ),
+        VirtualTime.run,
+      )
+      // The second is asked for at once, while the first waits out its 503.
+      expect(asked.map(({ at }) => at - (asked[0]?.at ?? 0))).toEqual([0, 0, 1000])
+    }),
+  )
+})
+
+describe("words", () => {
+  it.effect("of a 200 lose their secrets like those of a refusal", () =>
+    Effect.gen(function* () {
+      for (const body of [
+        { error: "bad key tml-secret-123456" },
+        "plain tml-secret-123456",
+        { metrics: "tml-secret-123456" },
+      ]) {
+        const { result } = yield* run(optimStep, [{ body }])
+        const error = Option.getOrThrow(Either.getLeft(result))
+        expect(error.message).toContain("<redacted>")
+        expect(JSON.stringify(error)).not.toContain("tml-secret")
+      }
+    }),
+  )
+
+  it.effect("are read each by itself", () =>
+    Effect.gen(function* () {
+      const odd = yield* run(optimStep, [{ body: { error: { code: 7 }, category: 5 } }])
+      expect(Either.flip(odd.result)).toMatchObject({ right: { _tag: "RequestFailed", detail: `{"code":7}` } })
+      // The size alone is no result, even if it is missing.
+      const bare = yield* run(optimStep, [
+        { body: { status: "complete_metadata" } },
+        { body: { metrics: { "loss:sum": 1 } } },
+      ])
+      expect(bare.result).toEqual(Either.right({ metrics: { "loss:sum": 1 } }))
+      // In this order, when a body says several things at once.
+      const many = yield* run(optimStep, [
+        { body: { type: "try_again", status: "complete_metadata", error: "x" } },
+        { body: { status: "complete_metadata", error: "x" } },
+        { body: { error: "x" } },
+      ])
+      expect(many.polls.map(({ body }) => JSON.parse(body).allow_metadata_only)).toEqual([true, true, false])
+      expect(Either.flip(many.result)).toMatchObject({ right: { _tag: "RequestFailed", detail: "x" } })
     }),
   )
 })
@@ -398,6 +531,39 @@ describe("whoever waits resumes", () => {
     }),
   )
 
+  it.effect("when the session is lost and the program then closes everything", () =>
+    Effect.gen(function* () {
+      const { futures, scope } = yield* opened({ ...endless, session_heartbeat: [{ status: 410, body: {} }] })
+      const waiting = yield* Effect.forEach(Array.from({ length: 100 }), (_, i) =>
+        Effect.flatMap(futures.attach(optimStep, `r${i}`), (future) => Effect.fork(Effect.flip(future.await))),
+      )
+      const first = waiting[0]
+      if (first === undefined) return expect.fail("nobody waits")
+      const closing = yield* Effect.fork(Effect.zipRight(Fiber.await(first), Scope.close(scope, Exit.void)))
+      yield* TestClock.adjust("10 seconds")
+      yield* Fiber.join(closing)
+      const errors = yield* Effect.forEach(waiting, Fiber.join)
+      expect(new Set(errors.map((error) => error._tag))).toEqual(new Set(["SessionLost"]))
+    }),
+  )
+
+  it.effect("closing does not hang, wherever the poller was made", () =>
+    Effect.gen(function* () {
+      const { context } = yield* opened(endless)
+      const scope = yield* Scope.make()
+      const futures = yield* Effect.uninterruptible(ApiFuture.make.pipe(Effect.provide(context), Scope.extend(scope)))
+      const future = yield* futures.attach(optimStep, "req")
+      const before = Context.get(context, HttpScript.HttpScript)
+      yield* TestClock.adjust("1 minute")
+      yield* Scope.close(scope, Exit.void)
+      expect(yield* Effect.flip(future.await)).toMatchObject({ _tag: "ClientClosed" })
+      // The transport is still open: a poller that was left behind would go on asking.
+      const count = before.to("retrieve_future").length
+      yield* TestClock.adjust("10 minutes")
+      expect(before.to("retrieve_future").length).toBe(count)
+    }),
+  )
+
   it.effect("when a decoder dies, or someone kills the fiber", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, forever: true }] })
@@ -410,6 +576,21 @@ describe("whoever waits resumes", () => {
       const dead = yield* Effect.flip((yield* futures.attach(broken, "req")).await)
       expect(dead).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied", requestId: Option.some("req") })
       expect(dead.message).toMatch(/broken decoder$/)
+      const unprintable: typeof optimStep = {
+        ...optimStep,
+        fromJson: () => {
+          throw {
+            toString() {
+              throw new Error("no words")
+            },
+            toJSON() {
+              throw new Error("no words")
+            },
+          }
+        },
+      }
+      const silent = yield* Effect.flip((yield* futures.attach(unprintable, "req")).await)
+      expect(silent).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
       const interrupting: typeof optimStep = {
         ...optimStep,
         fromJson: () =>

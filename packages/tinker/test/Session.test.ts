@@ -1,6 +1,23 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Chunk, Effect, Exit, Fiber, Layer, Logger, Option, Redacted, Scope, Stream, TestClock } from "effect"
+import {
+  Chunk,
+  Context,
+  Deferred,
+  Effect,
+  Encoding,
+  Exit,
+  Fiber,
+  Layer,
+  Logger,
+  Option,
+  Redacted,
+  Schema,
+  Scope,
+  Stream,
+  TestClock,
+} from "effect"
 import { Session, TinkerConfig, Transport } from "effect-tinker"
+import { DynamicConfig } from "effect-tinker/api/Session"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"
@@ -102,7 +119,7 @@ describe("start", () => {
             Effect.provide(layer({ "client/dynamic_config": [reply] })),
             VirtualTime.run,
           )
-          expect(dynamic).toEqual({ refreshIntervalSec: 300, sampleCancelEnabled: false, sampleCancelMaxBatchSize: 64 })
+          expect({ $type: "ClientDynamicConfigResponse", ...Schema.encodeSync(DynamicConfig)(dynamic) }).toEqual(result)
           expect(recorded.result).toEqual(result)
         }
       }),
@@ -140,12 +157,18 @@ describe("start", () => {
 
   it.effect("a failure to start is told, and nothing is left to finish", () =>
     Effect.gen(function* () {
-      const error = yield* Session.Session.pipe(
-        Effect.provide(layer({ create_session: [{ status: 403, body: { detail: "no" } }], "sess-0001/finish": [] })),
-        VirtualTime.run,
-        Effect.flip,
-      )
+      const script = HttpScript.layer({
+        "client/config": [{ body: {} }],
+        "client/dynamic_config": [{ body: {} }],
+        create_session: [{ status: 403, body: { detail: "no" } }],
+      })
+      const config = TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-a") })
+      const [error, paths] = yield* Effect.gen(function* () {
+        const error = yield* Effect.flip(Effect.scoped(Session.make()))
+        return [error, (yield* HttpScript.HttpScript).seen.map(({ path }) => path)] as const
+      }).pipe(Effect.provide(Layer.provideMerge(Transport.layer, Layer.merge(config, script))), VirtualTime.run)
       expect(error).toMatchObject({ _tag: "Forbidden", operation: "create_session" })
+      expect(paths.at(-1)).toBe("/api/v1/create_session")
     }),
   )
 
@@ -196,6 +219,34 @@ describe("heartbeat", () => {
     ),
   )
 
+  it.effect("go on after a defect, and while a token is hard to get", () =>
+    Effect.gen(function* () {
+      // No reply left is a defect of the client.
+      const defect = yield* sentBy(Effect.sleep("35 seconds"), { session_heartbeat: [] })
+      expect(defect.to("session_heartbeat").length).toBe(3)
+      const jwt = `${Encoding.encodeBase64Url("{}")}.${Encoding.encodeBase64Url(`{"exp":60}`)}.x`
+      const reasons: Array<string> = []
+      yield* sentBy(
+        Effect.flatMap(Session.Session, ({ heartbeats, lost }) =>
+          Effect.raceFirst(
+            Stream.runForEach(heartbeats, ({ failure }) =>
+              Effect.sync(() => reasons.push(Option.match(failure, { onNone: () => "ok", onSome: (e) => e.message }))),
+            ),
+            Effect.flip(lost),
+          ),
+        ),
+        {
+          "client/config": [{ body: { pjwt_auth_enabled: true } }],
+          "auth/token": [{ body: { jwt } }, { delaySeconds: 1000, body: {}, forever: true }],
+        },
+        { sessionTimeout: "1 minute" },
+      )
+      // While the token lives; then each one has its ten seconds, and the limit is noticed.
+      expect(reasons.slice(0, 2)).toEqual(["ok", "ok"])
+      expect(reasons.slice(-2)).toEqual(["session_heartbeat timed out", "session_heartbeat timed out"])
+    }),
+  )
+
   it.effect("behaviours/heartbeat_410_stops.json: the session is lost, and who waits is told", () =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour("behaviours/heartbeat_410_stops.json")
@@ -227,8 +278,7 @@ describe("heartbeat", () => {
         Logger.make(({ message }) => void lines.push(String(message))),
       )
       const lost = yield* Effect.flatMap(Session.Session, (session) => Effect.flip(session.lost)).pipe(
-        Effect.provide(layer(silent, { sessionTimeout: "5 minutes" })),
-        Effect.provide(logger),
+        Effect.provide(Layer.provideMerge(layer(silent, { sessionTimeout: "5 minutes" }), logger)),
         VirtualTime.run,
       )
       expect(lost).toMatchObject({ _tag: "SessionLost", reason: "Silent" })
@@ -240,8 +290,7 @@ describe("heartbeat", () => {
         Effect.raceFirst(Effect.exit(session.lost), Effect.sleep("1 hour")),
       ).pipe(
         Effect.map((end) => expect(end).toBeUndefined()),
-        Effect.provide(layer(silent)),
-        Effect.provide(logger),
+        Effect.provide(Layer.provideMerge(layer(silent), logger)),
         VirtualTime.run,
       )
     }),
@@ -249,6 +298,67 @@ describe("heartbeat", () => {
 })
 
 describe("finish", () => {
+  it.effect(
+    "is sent when a running program is interrupted, and when its session was silent, but not when it is gone",
+    () =>
+      Effect.gen(function* () {
+        const scope = yield* Scope.make()
+        const context = yield* VirtualTime.run(Layer.buildWithScope(layer(), scope))
+        const program = yield* Effect.fork(Effect.provide(Effect.never, context))
+        const exit = yield* Fiber.interrupt(program)
+        yield* Scope.close(scope, exit)
+        expect(yield* Effect.provide(bodies("sess-0001/finish"), context)).toEqual([
+          { reason: { type: "interrupted" }, detail: null },
+        ])
+        const silent = yield* sentBy(
+          Effect.flatMap(Session.Session, ({ lost }) => lost),
+          { session_heartbeat: [{ status: 503, forever: true }] },
+          { sessionTimeout: "1 minute" },
+        )
+        expect(silent.to("sess-0001/finish").length).toBe(1)
+      }),
+  )
+
+  it.effect("ends who waits for the session to be lost, and who watches its heartbeats", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const context = yield* VirtualTime.run(Layer.buildWithScope(layer(), scope))
+      const session = Context.get(context, Session.Session)
+      const waiting = yield* Effect.fork(Effect.flip(session.lost))
+      const watching = yield* Effect.fork(Stream.runDrain(session.heartbeats))
+      yield* TestClock.adjust("1 second")
+      yield* Scope.close(scope, Exit.void)
+      expect(yield* Fiber.join(waiting)).toMatchObject({ _tag: "ClientClosed" })
+      yield* Fiber.join(watching)
+    }),
+  )
+
+  it.effect("is not forgotten when the program is interrupted while the session is being created", () =>
+    Effect.gen(function* () {
+      const slow = { create_session: [{ body: { session_id: "sess-0001" }, delaySeconds: 1 }] }
+      // In steps of a few milliseconds around the answer: either nothing was created, or it is finished.
+      for (const at of [500, 999, 1000, 1001]) {
+        const scope = yield* Scope.make()
+        const script = yield* Deferred.make<HttpScript.Script>()
+        const building = yield* Effect.fork(
+          Effect.onExit(
+            Layer.buildWithScope(
+              Layer.tap(layer(slow), (context) =>
+                Deferred.succeed(script, Context.get(context, HttpScript.HttpScript)),
+              ),
+              scope,
+            ),
+            (exit) => Scope.close(scope, exit),
+          ),
+        )
+        yield* TestClock.adjust(at)
+        yield* Fiber.interrupt(building)
+        const known = yield* Deferred.poll(script)
+        if (Option.isSome(known)) expect((yield* known.value).to("sess-0001/finish").length).toBe(1)
+      }
+    }),
+  )
+
   it.effect("vectors/session_finish.json: with the reason for which the scope closes", () =>
     Effect.gen(function* () {
       const { request } = Recorded.vector("vectors/session_finish.json")

@@ -101,8 +101,8 @@ class Impl<E> implements Gate<E> {
     this.clock = clock
     this.runtime = runtime
     this.scope = scope
-    this.budget = options.budget
-    this.balance = options.budget
+    this.budget = Math.max(0, options.budget)
+    this.balance = this.budget
   }
 
   withPlace(weight: number) {

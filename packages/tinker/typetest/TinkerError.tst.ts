@@ -1,6 +1,7 @@
 import { Effect, type Layer } from "effect"
 import type * as Credentials from "effect-tinker/Credentials"
 import * as Api from "effect-tinker/Api"
+import * as ApiFuture from "effect-tinker/ApiFuture"
 import type * as ServerConfig from "effect-tinker/ServerConfig"
 import type * as TinkerConfig from "effect-tinker/TinkerConfig"
 import * as TinkerError from "effect-tinker/TinkerError"
@@ -9,6 +10,8 @@ import type { HttpClient } from "@effect/platform/HttpClient"
 import { describe, expect, test } from "tstyche"
 
 declare const transport: Transport.Service
+declare const number: ApiFuture.ApiFuture<number>
+declare const text: ApiFuture.ApiFuture<string>
 
 describe("the error union", () => {
   test("has these tags and no others", () => {
@@ -75,5 +78,20 @@ describe("transport", () => {
         TinkerConfig.TinkerConfig | HttpClient
       >
     >()
+  })
+})
+
+describe("futures", () => {
+  test("fail with what sending can end with, and with what waiting can", () => {
+    expect<Exclude<TinkerError.FutureError, TinkerError.TinkerError>["_tag"]>().type.toBe<
+      "RequestFailed" | "PromiseExpired" | "Stalled" | "DeadlineExceeded" | "SessionLost"
+    >()
+    expect<ApiFuture.ApiFuture<number>["await"]>().type.toBe<Effect.Effect<number, TinkerError.FutureError>>()
+  })
+
+  test("are gathered in the shape they are given in", () => {
+    const gathered = ApiFuture.all({ pass: number, update: text })
+    expect(gathered).type.toBe<ApiFuture.ApiFuture<{ pass: number; update: string }>>()
+    expect(ApiFuture.all([number, text])).type.toBe<ApiFuture.ApiFuture<[number, string]>>()
   })
 })

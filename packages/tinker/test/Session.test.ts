@@ -119,7 +119,8 @@ describe("start", () => {
             Effect.provide(layer({ "client/dynamic_config": [reply] })),
             VirtualTime.run,
           )
-          expect({ $type: "ClientDynamicConfigResponse", ...Schema.encodeSync(DynamicConfig)(dynamic) }).toEqual(result)
+          const encoded = yield* Schema.encode(DynamicConfig)(dynamic)
+          expect({ $type: "ClientDynamicConfigResponse", ...encoded }).toEqual(result)
           expect(recorded.result).toEqual(result)
         }
       }),

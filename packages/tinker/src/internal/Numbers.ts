@@ -11,7 +11,12 @@ const float32Overflow = 2 ** 128 - 2 ** 103
 export const firstNonFloat32 = (values: Values): number => {
   for (let i = 0; i < values.length; i++) {
     const value = values[i]
-    if (typeof value !== "number" || (Math.abs(value) >= float32Overflow && Number.isFinite(value))) return i
+    if (typeof value !== "number") return i
+    // Small integers, which weights often are, need no arithmetic on doubles.
+    if ((value | 0) === value) continue
+    if (value < float32Overflow && value > -float32Overflow) continue
+    // NaN and the infinities were meant.
+    if (Number.isFinite(value)) return i
   }
   return -1
 }

@@ -131,18 +131,20 @@ export class ProtoWriter {
 }
 
 const widen = (halves: Int32Array, values: Int32Array): void => {
-  for (let i = 0; i < values.length; i++) {
+  for (let i = 0, at = 0; i < values.length; i++, at += 2) {
     const value = values[i] as number
-    halves[2 * i] = value
-    halves[2 * i + 1] = value >> 31
+    halves[at] = value
+    halves[at + 1] = value >> 31
   }
 }
 
 const split = (halves: Int32Array, values: ReadonlyArray<number>): void => {
-  for (let i = 0; i < values.length; i++) {
+  for (let i = 0, at = 0; i < values.length; i++, at += 2) {
     const value = values[i] as number
     const low = value | 0
-    halves[2 * i] = low
-    halves[2 * i + 1] = low === value ? low >> 31 : Math.floor(value / 2 ** 32)
+    halves[at] = low
+    halves[at + 1] = low >> 31
+    // Rarely: beyond 32 bits.
+    if (low !== value) halves[at + 1] = Math.floor(value / 2 ** 32)
   }
 }

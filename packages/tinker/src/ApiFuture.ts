@@ -28,6 +28,7 @@ import { preview, shorten } from "./internal/Answer.ts"
 import * as Gate from "./internal/Gate.ts"
 import { redactor } from "./internal/Redact.ts"
 import { uptime } from "./internal/Uptime.ts"
+import * as RetryPolicy from "./RetryPolicy.ts"
 import * as SampleResult from "./SampleResult.ts"
 import { Session } from "./Session.ts"
 import * as Config from "./TinkerConfig.ts"
@@ -281,7 +282,6 @@ const firstTurn = (now: number): Turn => ({
 
 /** A server that holds the poll sets the pace; one that answers at once is not hammered. */
 const heldFor = 1_000
-const billingInterval = 5_000
 /** A result may travel slowly, as long as it travels. */
 const slowestBytesPerSecond = 250_000
 
@@ -295,16 +295,13 @@ const nextTurn = (
   const next = { ...turn, iteration: turn.iteration + 1, failures: 0, instants: 0 }
   switch (answer._tag) {
     case "Unreachable": {
-      const wish = "retryAfter" in answer.error ? Option.map(answer.error.retryAfter, Duration.toMillis) : Option.none()
-      const backOff = Math.min(1_000 * 2 ** turn.failures, 30_000)
-      const delay = Option.getOrElse(
-        Option.filter(wish, (ms) => ms > 0 && ms <= 60_000),
-        () => backOff,
+      const delay = Option.getOrElse(RetryPolicy.serverDelay(answer.error), () =>
+        Math.min(1_000 * 2 ** turn.failures, 30_000),
       )
       return { turn: { ...next, failures: turn.failures + 1 }, delay }
     }
     case "Billing":
-      return { turn: { ...next, billingSince: turn.billingSince ?? now }, delay: billingInterval }
+      return { turn: { ...next, billingSince: turn.billingSince ?? now }, delay: RetryPolicy.billingInterval }
     case "Pending": {
       // Only what the server says of the request is news; that it could not be asked is not.
       const news = `${answer.state} ${Option.getOrElse(answer.reason, () => "")}`

@@ -12,7 +12,7 @@ import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import { Bytes } from "./internal/Base64.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
-import { aToken, firstNonToken, isFlat } from "./internal/Numbers.ts"
+import { aToken, firstNonToken, isFlat, type SmallIntegers } from "./internal/Numbers.ts"
 import * as Wire from "./internal/Wire.ts"
 
 /**
@@ -22,14 +22,7 @@ import * as Wire from "./internal/Wire.ts"
  * @since 0.1.0
  * @category models
  */
-export type TokenIds =
-  | ReadonlyArray<number>
-  | Int8Array
-  | Int16Array
-  | Int32Array
-  | Uint8Array
-  | Uint16Array
-  | Uint32Array
+export type TokenIds = ReadonlyArray<number> | SmallIntegers
 
 /**
  * Token ids: checked in one loop, not one by one through a schema.

@@ -12,7 +12,7 @@ import * as Random from "effect/Random"
 import * as Schedule from "effect/Schedule"
 import * as ScheduleDecision from "effect/ScheduleDecision"
 import * as ScheduleInterval from "effect/ScheduleInterval"
-import { isRetryable, type TinkerError } from "./TinkerError.ts"
+import { isBillingStop, isRetryable, type TinkerError } from "./TinkerError.ts"
 
 /**
  * @since 0.1.0
@@ -52,7 +52,13 @@ export interface Progress {
   readonly random: number
 }
 
-const billingInterval = 5_000
+/**
+ * How many milliseconds lie between two attempts while billing blocks the account.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const billingInterval: number = 5_000
 
 /** The server's wish is obeyed exactly in this range; beyond it, as in the reference, it is ignored, not capped. */
 const longestRetryAfter = 60_000
@@ -76,9 +82,6 @@ export const decide =
     return progress.elapsed + delay > budget ? Option.none() : Option.some(delay)
   }
 
-const isBillingStop = (error: TinkerError): boolean =>
-  error._tag === "BillingPaused" && Option.isNone(error.shouldRetry)
-
 /**
  * How long a billing stop is waited out unless the server or the configuration says otherwise.
  *
@@ -87,7 +90,13 @@ const isBillingStop = (error: TinkerError): boolean =>
  */
 export const defaultBillingPause: Duration.Duration = Duration.hours(1)
 
-const serverDelay = (error: TinkerError): Option.Option<number> =>
+/**
+ * The delay that the server asked for, in milliseconds, if it is one that is obeyed: in (0, 60] s.
+ *
+ * @since 0.1.0
+ * @category decisions
+ */
+export const serverDelay = (error: TinkerError): Option.Option<number> =>
   "retryAfter" in error
     ? Option.filter(Option.map(error.retryAfter, Duration.toMillis), (ms) => ms > 0 && ms <= longestRetryAfter)
     : Option.none()

@@ -13,7 +13,15 @@ import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import { describe, invalid, type Result } from "./internal/Invalid.ts"
-import { denseAtMost, firstNonInt32, isDetached, isFlat, kinds, product } from "./internal/Numbers.ts"
+import {
+  denseAtMost,
+  firstNonInt32,
+  isDetached,
+  isFlat,
+  kinds,
+  product,
+  type SmallIntegers,
+} from "./internal/Numbers.ts"
 
 /**
  * @since 0.1.0
@@ -84,16 +92,7 @@ export type OfDtype<D extends Dtype> = Extract<Float32Tensor | Int64Tensor, { re
  * @since 0.1.0
  * @category models
  */
-export type Ints =
-  | ReadonlyArray<number>
-  | ReadonlyArray<ReadonlyArray<number>>
-  | Int8Array
-  | Int16Array
-  | Int32Array
-  | Uint8Array
-  | Uint16Array
-  | Uint32Array
-  | BigInt64Array
+export type Ints = ReadonlyArray<number> | ReadonlyArray<ReadonlyArray<number>> | SmallIntegers | BigInt64Array
 
 /**
  * What a float32 tensor can be made of. NaN and infinities are numbers like any other; only JSON can't say them. A

@@ -428,6 +428,16 @@ const isTransient = (error: RequestError): boolean => {
 }
 
 /**
+ * Is the account blocked until somebody pays? Then waiting helps, on a budget of its own, unless the server itself
+ * says whether to retry.
+ *
+ * @since 0.1.0
+ * @category classification
+ */
+export const isBillingStop = (error: TinkerError): boolean =>
+  error._tag === "BillingPaused" && Option.isNone(error.shouldRetry)
+
+/**
  * Is it the caller who has to change something? Bad configuration and input, every 4xx but 408, and results of
  * category `user`.
  *

@@ -35,6 +35,7 @@ import {
   ClientClosed,
   type InvalidConfig,
   InvalidInput,
+  isBillingStop,
   isRetryable,
   type RequestError,
   type TinkerError,
@@ -98,7 +99,7 @@ export class Transport extends Context.Tag("effect-tinker/Transport")<Transport,
 const mayRetry = (endpoint: Endpoint.Endpoint<never, unknown>, error: TinkerError): boolean => {
   // Asking for the token and the flags has a budget of its own; repeating it here would multiply the two.
   if (!("operation" in error) || error.operation !== endpoint.operation) return false
-  if (error._tag === "BillingPaused" && Option.isNone(error.shouldRetry)) return endpoint.retry === "standard"
+  if (isBillingStop(error)) return endpoint.retry === "standard"
   // A conflict over a sequence number is for the one who counts them, unless the server asks for a retry.
   const conflict = error._tag === "RequestRejected" && error.reason === "Conflict" && Option.isNone(error.shouldRetry)
   return isRetryable(error) && !(conflict && endpoint.sequenced)

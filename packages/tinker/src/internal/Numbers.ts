@@ -5,6 +5,9 @@
 
 type Values = ArrayLike<unknown>
 
+/** Typed arrays whose elements are all exact integers of at most 32 bits. */
+export type SmallIntegers = Int8Array | Int16Array | Int32Array | Uint8Array | Uint16Array | Uint32Array
+
 /** From here on a double is rounded to an infinite float32: half a step above the largest finite one. */
 const float32Overflow = 2 ** 128 - 2 ** 103
 

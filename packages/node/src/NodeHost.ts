@@ -5,8 +5,10 @@
  */
 import { exec } from "node:child_process"
 import { readFile } from "node:fs/promises"
+import * as zlib from "node:zlib"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
 import * as Host from "effect-tinker/Host"
 
@@ -74,6 +76,22 @@ const readText: Host.Service["readFile"] = (path) =>
     ),
   )
 
+/** Node's own, from 22.15 on; before that the WASM encoder, if it is installed. */
+const zstd: Host.Service["zstd"] = Effect.suspend(() => {
+  const own: unknown = Reflect.get(zlib, "zstdCompressSync")
+  return typeof own === "function"
+    ? Effect.succeedSome((bytes: Uint8Array) => Effect.sync((): Uint8Array => own(bytes)))
+    : Effect.map(
+        Effect.option(
+          Effect.tryPromise(async () => {
+            const { Zstd } = await import("@hpcc-js/wasm-zstd")
+            return Zstd.load()
+          }),
+        ),
+        Option.map((encoder) => (bytes: Uint8Array) => Effect.sync(() => encoder.compress(bytes))),
+      )
+})
+
 /**
  * @since 0.1.0
  * @category constructors
@@ -89,6 +107,7 @@ export const make: Effect.Effect<Host.Service> = Effect.sync(() => {
     },
     runCommand,
     readFile: readText,
+    zstd,
   }
 })
 

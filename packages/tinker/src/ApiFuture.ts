@@ -5,29 +5,28 @@
  *
  * @since 0.1.0
  */
-import * as Cause from "effect/Cause"
 import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
-import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as Exit from "effect/Exit"
-import * as FiberId from "effect/FiberId"
+import type * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
-import * as Scope from "effect/Scope"
+import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
 import * as Training from "./api/Training.ts"
 import type { RawAnswer } from "./Endpoint.ts"
 import { preview, shorten } from "./internal/Answer.ts"
+import * as Announcer from "./internal/Announcer.ts"
 import * as Gate from "./internal/Gate.ts"
-import { redactor } from "./internal/Redact.ts"
+import * as Owner from "./internal/Owner.ts"
 import { uptime } from "./internal/Uptime.ts"
+import { Watched } from "./internal/Watched.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as SampleResult from "./SampleResult.ts"
 import { Session } from "./Session.ts"
@@ -40,7 +39,6 @@ import {
   PromiseExpired,
   RequestFailed,
   RequestRejected,
-  type SessionLost,
   Stalled,
   type TinkerError,
   UnexpectedResponse,
@@ -116,7 +114,10 @@ export const kinds = {
   loadWeights: json("LoadWeights", Training.LoadWeightsResult),
   optimStep: json("OptimStep", Training.OptimStepResult),
   saveWeights: json("SaveWeights", Training.SaveWeightsResult),
-  saveWeightsForSampler: json("SaveWeightsForSampler", Training.SaveWeightsForSamplerResult),
+  /** Of a save with a name. */
+  saveWeightsForSampler: json("SaveWeightsForSampler", Training.SavedForSampler),
+  /** Of a save that only feeds a sampling session. */
+  saveSamplingSession: json("SaveWeightsForSampler", Training.SavedAsSamplingSession),
   saveWeightsExternal: json("SaveWeightsExternal", Training.SaveWeightsExternalResult),
   createCustomLoss: json("CreateCustomLoss", Training.CreateCustomLossResult),
   forward: both("Forward", TrainingResult),
@@ -137,6 +138,10 @@ export interface Options {
   readonly stalledAfter?: Duration.DurationInput | undefined
   /** How long submitting took, which the server likes to know. */
   readonly submittedIn?: Duration.DurationInput | undefined
+  /** Told at once how it ended, before those who wait are. It must not throw. */
+  readonly onExit?: ((exit: Exit.Exit<unknown, FutureError>) => void) | undefined
+  /** Told before each poll, and at each change, where it stands and how often it was asked for. It must not throw. */
+  readonly onTurn?: ((state: QueueState, polls: number) => void) | undefined
 }
 
 /**
@@ -146,6 +151,10 @@ export interface Options {
 export interface Service {
   /** The future of a request by its id: one that was just submitted, or one from before a restart. */
   readonly attach: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<ApiFuture<A>>
+  /** The result, asked for by the fiber that wants it and not beyond its end. `onExit` is not told. */
+  readonly follow: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<A, FutureError>
+  /** The same, for a client with a scope of its own: what it waits for ends with that scope. */
+  readonly inScope: Effect.Effect<Service, never, Scope.Scope>
 }
 
 /**
@@ -333,42 +342,6 @@ const stateOf = (answer: Answer<unknown>): Option.Option<Omit<QueueState, "since
   }
 }
 
-/** A value that changes and can be watched. Lean, because there is one for each of thousands of samples. */
-class Watched {
-  current: QueueState
-  private readonly watchers = new Set<(state: QueueState) => void>()
-
-  constructor(current: QueueState) {
-    this.current = current
-  }
-
-  set(state: QueueState): void {
-    this.current = state
-    for (const watcher of this.watchers) watcher(state)
-  }
-
-  readonly changes: Stream.Stream<QueueState> = Stream.asyncPush<QueueState>((emit) =>
-    Effect.acquireRelease(
-      Effect.sync(() => {
-        const watcher = (state: QueueState) => void emit.single(state)
-        watcher(this.current)
-        this.watchers.add(watcher)
-        return watcher
-      }),
-      (watcher) => Effect.sync(() => this.watchers.delete(watcher)),
-    ),
-  )
-}
-
-/** Of a cause that may be anything, even something that can't be printed. */
-const firstLine = (cause: Cause.Cause<unknown>): string => {
-  try {
-    return shorten(redactor([])(Cause.pretty(cause).split("\n")[0] ?? ""))
-  } catch {
-    return "its cause can't be printed"
-  }
-}
-
 /**
  * In the current scope, which ends every wait that is still open.
  *
@@ -379,48 +352,19 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
   function* () {
     const { call } = yield* Transport
     const session = yield* Session
-    // Of its own, so that it is known why it is closed before the fibers in it die.
-    const pollers = yield* Scope.make()
-    let end: ClientClosed | SessionLost | undefined
-    yield* Effect.addFinalizer((exit) =>
-      Effect.suspend(() => {
-        end ??= new ClientClosed({ operation })
-        return Scope.close(pollers, exit)
-      }),
-    )
-    yield* session.lost.pipe(
-      Effect.catchAll((lost) =>
-        Effect.suspend(() => {
-          end ??= lost
-          // To its end: a second close of a scope that is half closed does nothing.
-          return Effect.uninterruptible(Scope.close(pollers, Exit.void))
-        }),
-      ),
-      Effect.forkScoped,
-      Effect.interruptible,
-    )
     const responses = yield* Gate.make({
       limit: Number.POSITIVE_INFINITY,
       budget: session.flags.inflightResponseBytesSemaphoreSize,
       closed: () => new ClientClosed({ operation }),
     })
     const billingPause = session.flags.billingExceptionMaxPauseDurationSec * 1_000
-    const logged = Config.logged(yield* Config.TinkerConfig)
-
-    let announced = Number.NEGATIVE_INFINITY
-    /** A state that is not `active` is logged, but not more than once a minute. */
-    const announce = (type: string, { reason, state }: Omit<QueueState, "since">, now: number) => {
-      if (state === "active" || now - announced < 60_000) return Effect.void
-      announced = now
-      const why = Option.match(reason, { onNone: () => "", onSome: (reason) => `: ${reason}` })
-      return logged(Effect.logWarning(`Tinker: ${type} waits, ${state}${why}`))
-    }
+    const announce = Announcer.make(yield* Config.TinkerConfig)
 
     const loop = <A>(
       kind: Kind<A>,
       requestId: string,
       options: Options,
-      queue: Watched,
+      queue: Watched<QueueState>,
       startedAt: number,
     ): Effect.Effect<A, FutureError> => {
       const limit = (input: Duration.DurationInput | undefined, otherwise: Duration.DurationInput) =>
@@ -442,8 +386,12 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         if (shown.state === state && Option.getOrUndefined(shown.reason) === Option.getOrUndefined(reason))
           return Effect.void
         return Effect.map(Clock.currentTimeMillis, (now) =>
-          queue.set({ ...shown, since: shown.state === state ? since : now }),
+          changed({ ...shown, since: shown.state === state ? since : now }),
         )
+      }
+      const changed = (state: QueueState) => {
+        queue.set(state)
+        options.onTurn?.(state, latest.iteration)
       }
 
       const ask = ({ bytes, iteration }: Turn) =>
@@ -510,6 +458,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       const step = (turn: Turn) =>
         Effect.gen(function* () {
           latest = turn
+          options.onTurn?.(queue.current, turn.iteration)
           const before = yield* uptime
           const raw = yield* askInTurn(turn)
           const now = yield* uptime
@@ -552,53 +501,38 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         : whole
     }
 
-    /** What those who wait get when the fiber that polls ends. Its death is never theirs. */
-    const outcome = <A>(
-      kind: Kind<A>,
-      requestId: string,
-      exit: Exit.Exit<A, FutureError>,
-    ): Effect.Effect<A, FutureError> => {
-      if (Exit.isSuccess(exit)) return exit
-      const failure = Cause.failureOption(exit.cause)
-      if (Option.isSome(failure)) return Effect.fail(failure.value)
-      if (end !== undefined) return Effect.fail(end)
-      return Effect.fail(
-        new RequestFailed({
-          operation: kind.type,
-          requestId: Option.some(requestId),
-          reason: "PollerDied",
-          detail: firstLine(exit.cause),
-          cause: exit.cause,
-        }),
-      )
-    }
+    const follow: Service["follow"] = (kind, requestId, options = {}) =>
+      Effect.gen(function* () {
+        const startedAt = yield* uptime
+        const since = yield* Clock.currentTimeMillis
+        const queue = new Watched<QueueState>({ state: "submitted", reason: Option.none(), since })
+        return yield* loop(kind, requestId, options, queue, startedAt)
+      })
 
-    const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
-      Effect.uninterruptible(
+    const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
+      const owner = yield* Owner.make(session.lost, operation)
+
+      const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
         Effect.gen(function* () {
           const startedAt = yield* uptime
           const since = yield* Clock.currentTimeMillis
-          const queue = new Watched({ state: "submitted", reason: Option.none(), since })
-          const done = Deferred.unsafeMake<A, FutureError>(FiberId.none)
-          const poll = loop(kind, requestId, options, queue, startedAt)
-          const fiber = yield* Effect.forkIn(Effect.interruptible(poll), pollers)
-          // From outside: a fiber that was killed before its first step never runs anything of its own.
-          fiber.addObserver((exit) => Deferred.unsafeDone(done, outcome(kind, requestId, exit)))
-          const result = Deferred.await(done)
+          const queue = new Watched<QueueState>({ state: "submitted", reason: Option.none(), since })
+          const { await: result, poll } = yield* owner.start(
+            { operation: kind.type, requestId, onExit: options.onExit },
+            loop(kind, requestId, options, queue, startedAt),
+          )
           return {
             requestId,
             requestIds: [requestId],
             await: result,
-            poll: Effect.flatMap(
-              Deferred.poll(done),
-              Option.match({ onNone: () => Effect.succeedNone, onSome: (known) => Effect.asSome(known) }),
-            ),
+            poll,
             queueState: Stream.interruptWhen(queue.changes, Effect.exit(result)),
           }
-        }),
-      )
+        })
 
-    return { attach }
+      return { attach, follow, inScope }
+    })
+    return yield* inScope
   },
 )
 
@@ -620,6 +554,20 @@ export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> 
   await: Effect.map(self.await, f),
   poll: Effect.map(self.poll, Option.map(f)),
   queueState: self.queueState,
+})
+
+/**
+ * Of which it is known that there will be no result.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const fail = (error: FutureError): ApiFuture<never> => ({
+  requestId: "",
+  requestIds: [],
+  await: Effect.fail(error),
+  poll: Effect.fail(error),
+  queueState: Stream.empty,
 })
 
 /**

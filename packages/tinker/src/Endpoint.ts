@@ -7,8 +7,10 @@
 import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import * as ParseResult from "effect/ParseResult"
+import type * as Redacted from "effect/Redacted"
 import type * as Schema from "effect/Schema"
 import { fromIssue } from "./internal/Invalid.ts"
+import { secretsIn } from "./internal/Redact.ts"
 import { snakeCase } from "./internal/Wire.ts"
 import { InvalidInput } from "./TinkerError.ts"
 
@@ -211,6 +213,8 @@ export interface Rendered {
   /** Form-encoded, without the question mark; empty when there is nothing to ask. */
   readonly query: string
   readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
+  /** Those of the input, which stand open in the body: a server may repeat them in its words. */
+  readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
 }
 
 /**
@@ -242,8 +246,21 @@ export const render = <Input, Output>(
       path: yield* renderPath(endpoint, yield* encode(endpoint.operation, endpoint.params, input)),
       query: renderQuery(yield* encode(endpoint.operation, endpoint.query, input)),
       body: yield* renderBody(endpoint, input, options.without ?? new Set()),
+      secrets: secretsIn(Object(input)),
     }
   })
+
+/**
+ * Would it be another body now, e.g. without a field that the server has just refused?
+ *
+ * @since 0.1.0
+ * @category rendering
+ */
+export const differs = (before: Rendered, now: Either.Either<Rendered, InvalidInput>): boolean =>
+  Either.isRight(now) &&
+  typeof before.body?.bytes === "string" &&
+  typeof now.right.body?.bytes === "string" &&
+  before.body.bytes !== now.right.body.bytes
 
 // Values that hold themselves, are deeper than the stack, or come from a program without types.
 const guarded = <A>(

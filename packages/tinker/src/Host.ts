@@ -23,6 +23,14 @@ export interface Platform {
 }
 
 /**
+ * Compresses bytes with zstd.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Zstd = (bytes: Uint8Array) => Effect.Effect<Uint8Array>
+
+/**
  * @since 0.1.0
  * @category models
  */
@@ -32,6 +40,8 @@ export interface Service {
   readonly runCommand: (command: Redacted.Redacted<string>) => Effect.Effect<Redacted.Redacted<string>, string>
   /** The file's text, or none when there is no such file. Fails with a text that holds no secret. */
   readonly readFile: (path: string) => Effect.Effect<Option.Option<string>, string>
+  /** None where there is no encoder: then requests go uncompressed, which every server accepts. */
+  readonly zstd: Effect.Effect<Option.Option<Zstd>>
 }
 
 /**
@@ -43,5 +53,6 @@ export class Host extends Context.Reference<Host>()("effect-tinker/Host", {
     platform: { os: "unknown", arch: "unknown", runtime: "unknown", runtimeVersion: "unknown" },
     runCommand: () => Effect.fail("this platform can't run a credential command; provide Host (@effect-tinker/node)"),
     readFile: () => Effect.fail("this platform can't read a credentials file; provide Host (@effect-tinker/node)"),
+    zstd: Effect.succeedNone,
   }),
 }) {}

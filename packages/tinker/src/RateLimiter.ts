@@ -157,7 +157,13 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
     return RateLimiter.of({
       limiter: (key) =>
         Effect.suspend(() =>
-          open ? RcMap.get(limiters, Data.struct({ baseUrl: key.baseUrl, credential: key.credential })) : makeClosed,
+          open
+            ? Effect.catchAllCause(
+                RcMap.get(limiters, Data.struct({ baseUrl: key.baseUrl, credential: key.credential })),
+                // It interrupts who asks in a scope that is closed already, too.
+                () => makeClosed,
+              )
+            : makeClosed,
         ),
     })
   })

@@ -13,6 +13,7 @@ import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
+import * as Random from "effect/Random"
 import * as Ref from "effect/Ref"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
@@ -20,7 +21,7 @@ import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as SubscriptionRef from "effect/SubscriptionRef"
 import * as Api from "./Api.ts"
-import { type ClientConfig, DynamicConfig, type FinishReason } from "./api/Session.ts"
+import { type ClientConfig, type CreateSessionResponse, DynamicConfig, type FinishReason } from "./api/Session.ts"
 import { shorten } from "./internal/Answer.ts"
 import { redactor } from "./internal/Redact.ts"
 import { uptime } from "./internal/Uptime.ts"
@@ -62,7 +63,35 @@ export interface Service {
   readonly nextModel: Effect.Effect<number>
   readonly nextSampler: Effect.Effect<number>
   readonly nextCustomLoss: Effect.Effect<number>
+  /**
+   * From here on a scope that fails or is interrupted leaves the session open, so that it can be resumed until the
+   * server gives it up.
+   */
+  readonly keepForResume: Effect.Effect<void>
+  /** What the server turned out to be like. */
+  readonly learnt: Ref.Ref<Learnt>
 }
+
+/**
+ * What no flag of a server tells, and what is found out by asking it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Learnt {
+  /** How it reads a pass; none until it accepted one. */
+  readonly wire: Option.Option<"protobuf" | "json">
+  /** Does a request that it refuses use up its number? */
+  readonly refusedUsesNumber: boolean
+  /** Does it see that a number was used before, so that sending a request again is safe? None until it had to be known. */
+  readonly guardsNumbers: Option.Option<boolean>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const nothingLearnt: Learnt = { wire: Option.none(), refusedUsesNumber: false, guardsNumbers: Option.none() }
 
 /**
  * @since 0.1.0
@@ -79,6 +108,17 @@ export interface Options {
   readonly userMetadata?: JsonObject | undefined
   /** How long heartbeats may stay unanswered until the session counts as lost. Default: for ever. */
   readonly sessionTimeout?: Duration.DurationInput | undefined
+}
+
+/**
+ * A session that another process, or an earlier run of this one, has opened.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Earlier {
+  readonly sessionId: string
+  readonly learnt: Learnt
 }
 
 const heartbeatInterval = Duration.seconds(10)
@@ -100,6 +140,56 @@ const defaultDynamic: DynamicConfig = Schema.decodeSync(DynamicConfig)({})
 export const make = (
   options: Options = {},
 ): Effect.Effect<Service, TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
+  open(options, { learnt: nothingLearnt, firstNumber: 0 }, (call, config) =>
+    call(Api.createSession, {
+      tags: config.tags,
+      userMetadata: options.userMetadata,
+      sdkVersion: config.sdkVersion,
+      projectId: Option.getOrUndefined(config.projectId),
+      displayName: options.displayName,
+    }),
+  )
+
+/**
+ * The session of an earlier life, if the server still knows it. It is kept alive from here on.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const resume = (
+  earlier: Earlier,
+  options: Pick<Options, "sessionTimeout"> = {},
+): Effect.Effect<Service, TinkerError | SessionLost, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
+  Effect.flatMap(Random.nextIntBetween(1, lives), (life) =>
+    open(options, { learnt: earlier.learnt, firstNumber: life * numbersOfALife }, (call) =>
+      call(Api.heartbeat, { sessionId: earlier.sessionId }, { retryPolicy: RetryPolicy.make() }).pipe(
+        Effect.as({
+          sessionId: earlier.sessionId,
+          infoMessage: Option.none(),
+          warningMessage: Option.none(),
+          errorMessage: Option.none(),
+        }),
+        Effect.catchAll((error): Effect.Effect<never, TinkerError | SessionLost> =>
+          error._tag === "NotFound" || (error._tag === "RequestRejected" && error.reason === "Gone")
+            ? new SessionLost({ sessionId: earlier.sessionId, reason: "Gone", detail: error.detail })
+            : Effect.fail(error),
+        ),
+      ),
+    ),
+  )
+
+/** More models or samplers than one life of a session makes. */
+const numbersOfALife = 1_000_000
+/** Each life takes a range of its own by chance: another client of the same session may be resumed at the same time. */
+const lives = 2_000
+
+type Opened = Pick<typeof CreateSessionResponse.Type, "sessionId" | "infoMessage" | "warningMessage" | "errorMessage">
+
+const open = <E>(
+  options: Options,
+  state: { readonly learnt: Learnt; readonly firstNumber: number },
+  identify: (call: typeof Transport.Service.call, config: Config.Service) => Effect.Effect<Opened, E>,
+): Effect.Effect<Service, E | TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
   Effect.gen(function* () {
     const config = yield* Config.TinkerConfig
     const { call } = yield* Transport
@@ -115,6 +205,7 @@ export const make = (
     const dynamic = yield* Ref.make(yield* fetchDynamic(RetryPolicy.make()))
 
     const logged = Config.logged(config)
+    const kept = yield* Ref.make(false)
     const lost = yield* Deferred.make<never, SessionLost | ClientClosed>()
     /** Tells the server why, unless it knows the session no longer; then nobody waits any more. */
     const end = (sessionId: string, exit: Exit.Exit<unknown, unknown>) =>
@@ -122,22 +213,15 @@ export const make = (
         const known = yield* Deferred.poll(lost)
         const error = Option.isSome(known) ? yield* Effect.option(Effect.flip(known.value)) : Option.none()
         const gone = Option.exists(error, (error) => error._tag === "SessionLost" && error.reason === "Gone")
-        if (!gone) yield* logged(finish(call, sessionId, exit))
+        const told = Exit.isSuccess(exit) || !(yield* Ref.get(kept))
+        if (!gone && told) yield* logged(finish(call, sessionId, exit))
         yield* Deferred.fail(lost, new ClientClosed({ operation: "session" }))
       })
 
     // From here on there is something to finish: an interruption must not come between.
     const { id, startedAt } = yield* Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
-        const created = yield* restore(
-          call(Api.createSession, {
-            tags: config.tags,
-            userMetadata: options.userMetadata,
-            sdkVersion: config.sdkVersion,
-            projectId: Option.getOrUndefined(config.projectId),
-            displayName: options.displayName,
-          }),
-        )
+        const created = yield* restore(identify(call, config))
         yield* Effect.addFinalizer((exit) => end(created.sessionId, exit))
         for (const [log, message] of [
           [Effect.logInfo, created.infoMessage],
@@ -216,7 +300,7 @@ export const make = (
     })
     yield* refresh.pipe(Effect.repeat(Schedule.forever), Effect.forkScoped, Effect.interruptible)
 
-    const counter = Effect.map(Ref.make(0), (ref) => Ref.getAndUpdate(ref, (n) => n + 1))
+    const counter = Effect.map(Ref.make(state.firstNumber), (ref) => Ref.getAndUpdate(ref, (n) => n + 1))
     return Session.of({
       id,
       flags,
@@ -226,6 +310,8 @@ export const make = (
       nextModel: yield* counter,
       nextSampler: yield* counter,
       nextCustomLoss: yield* counter,
+      keepForResume: Ref.set(kept, true),
+      learnt: yield* Ref.make(state.learnt),
     })
   })
 

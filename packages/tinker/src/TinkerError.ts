@@ -5,9 +5,14 @@
  *
  * @since 0.1.0
  */
+import * as Cause from "effect/Cause"
+import * as Data from "effect/Data"
 import * as Duration from "effect/Duration"
+import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
+import type { OptimStepResult } from "./api/Training.ts"
+import type { TrainingResult } from "./TrainingResult.ts"
 
 const absent = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalWith(schema, { as: "Option" }).pipe(Schema.withConstructorDefault(() => Option.none<A>()))
@@ -270,17 +275,24 @@ export class SessionLost extends Schema.TaggedError<SessionLost>("effect-tinker/
     reason: Schema.Literal("Gone", "Silent"),
     /** The server's own words, if it had any. */
     detail: Schema.optionalWith(Schema.String, { default: () => "" }),
+    /** Where to go on from, if a journal tells. */
+    lastCheckpoint: absent(Schema.String),
   },
 ) {
   /** @since 0.1.0 */
   override get message(): string {
     const why = this.reason === "Gone" ? "is gone" : "does not answer any more"
-    return `session ${this.sessionId} ${why}${this.detail === "" ? "" : `: ${this.detail}`}`
+    const from = Option.match(this.lastCheckpoint, {
+      onNone: () => "",
+      onSome: (path) => `; the last checkpoint is ${path}`,
+    })
+    return `session ${this.sessionId} ${why}${this.detail === "" ? "" : `: ${this.detail}`}${from}`
   }
 }
 
 /** Fields of every error that tells how long a result was waited for. */
 const waiting = {
+  /** Empty if it was never accepted. */
   requestId: Schema.String,
   /** What was asked for, by the wire's name of its result, e.g. `ForwardBackward`. */
   requestType: Schema.String,
@@ -300,7 +312,7 @@ const describeWait = (
     readonly iterations: number
   },
 ): string =>
-  `${wait.requestType} [request ${wait.requestId}] ${what} after ${Duration.format(wait.age)} and ${wait.iterations} polls; last queue state: ${wait.queueState}`
+  `${wait.requestType}${wait.requestId === "" ? "" : ` [request ${wait.requestId}]`} ${what} after ${Duration.format(wait.age)} and ${wait.iterations} polls; last queue state: ${wait.queueState}`
 
 /**
  * The server accepted the request and could not do it (`Server`, `Unknown`: the category it gave), or the fiber that
@@ -364,6 +376,93 @@ export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
 }
 
 /**
+ * The numbers of a model's requests can't go on. `applied` tells what became of request `seq`: `no`, `unknown`, or
+ * `partial` if only some pieces of a batch were accepted. Requests that were acknowledged before still give their
+ * results. Start anew from `lastCheckpoint`; after `partial`, loading a checkpoint or `acceptPartial` is enough.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-tinker/TinkerError/SequenceBroken")(
+  "SequenceBroken",
+  {
+    /** What was being sent when it broke. */
+    operation: Schema.String,
+    seq: Schema.Number,
+    applied: Schema.Literal("no", "partial", "unknown"),
+    /** The highest number that the server acknowledged; 0 if none. */
+    acknowledged: Schema.Number,
+    /** The newest state that was saved or loaded by this client. */
+    lastCheckpoint: absent(Schema.String),
+    detail: Schema.optionalWith(Schema.String, { default: () => "" }),
+    cause: Schema.optional(Schema.Defect),
+  },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    const what = {
+      no: "was not accepted, and its number can't be used",
+      partial: "was accepted only in part",
+      unknown: "may have been applied or not",
+    }[this.applied]
+    const from = Option.match(this.lastCheckpoint, {
+      onNone: () => "no checkpoint was saved",
+      onSome: (path) => `the last checkpoint is ${path}`,
+    })
+    const words = this.detail === "" ? "" : `: ${this.detail}`
+    return `${this.operation} with number ${this.seq} ${what}; ${from}${words}`
+  }
+}
+
+/**
+ * What must survive the process could not be written down or read. Nothing was sent.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class JournalFailed extends Schema.TaggedError<JournalFailed>("effect-tinker/TinkerError/JournalFailed")(
+  "JournalFailed",
+  {
+    /** `Locked`: another process has it open. `Corrupt`: what is there can't be a journal. */
+    reason: Schema.Literal("Write", "Read", "Locked", "Corrupt", "Empty"),
+    detail: Schema.String,
+    cause: Schema.optional(Schema.Defect),
+  },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `the journal failed [${this.reason}]: ${this.detail}`
+  }
+}
+
+/**
+ * A training step of which at least one half failed; both are told. If the pass was not accepted the update was not
+ * sent, and has the same error.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class StepFailed extends Data.TaggedError("StepFailed")<{
+  readonly pass: Exit.Exit<TrainingResult, TrainingError>
+  readonly update: Exit.Exit<OptimStepResult, TrainingError>
+}> {
+  /** @since 0.1.0 */
+  override get message(): string {
+    const half = (name: string, exit: Exit.Exit<unknown, TrainingError>) =>
+      Exit.match(exit, {
+        onSuccess: () => `the ${name} succeeded`,
+        onFailure: (cause) => `the ${name} failed: ${squash(cause)}`,
+      })
+    return `${half("pass", this.pass)}; ${half("update", this.update)}`
+  }
+}
+
+const squash = (cause: Cause.Cause<TrainingError>): string => {
+  const error = Cause.squash(cause)
+  return error instanceof Error ? error.message : String(error)
+}
+
+/**
  * Everything that one HTTP request to a Tinker server can end with.
  *
  * @since 0.1.0
@@ -392,6 +491,22 @@ export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestE
  * @category errors
  */
 export type FutureError = TinkerError | RequestFailed | PromiseExpired | Stalled | DeadlineExceeded | SessionLost
+
+/**
+ * Everything that submitting a numbered request of a model can end with.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type SubmitError = TinkerError | SequenceBroken | SessionLost | JournalFailed
+
+/**
+ * Everything that an operation on a model can end with, from its submission to its result.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type TrainingError = SubmitError | FutureError
 
 /**
  * May the same request be sent again with a chance of another answer? `x-should-retry` decides first. Whether a

@@ -28,6 +28,7 @@ import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
 import * as Http from "./internal/Http.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
+import * as UnknownFields from "./internal/UnknownFields.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as ServerConfig from "./ServerConfig.ts"
 import * as Config from "./TinkerConfig.ts"
@@ -57,6 +58,10 @@ export interface CallOptions {
   readonly headers?: Readonly<Record<string, string | Redacted.Redacted<string>>> | undefined
   /** Kept across all attempts of this call; give one to keep it across calls, too. */
   readonly idempotencyKey?: string | undefined
+  /** In place of the configured one, e.g. of somebody who shares weights. */
+  readonly credential?: Redacted.Redacted<string> | undefined
+  /** Asked after each failed attempt that the policy would repeat; `false` gives the error to the caller. */
+  readonly mayRetry?: ((error: TinkerError) => Effect.Effect<boolean>) | undefined
 }
 
 /**
@@ -79,6 +84,17 @@ export interface Service {
   readonly call: <I, A>(
     endpoint: Endpoint.Endpoint<I, A>,
     input: NoInfer<I>,
+    options?: CallOptions,
+  ) => Effect.Effect<A, TinkerError>
+  /** What `call` would send now. It can be kept, and sent again as it is. */
+  readonly render: <I, A>(
+    endpoint: Endpoint.Endpoint<I, A>,
+    input: NoInfer<I>,
+  ) => Either.Either<Endpoint.Rendered, InvalidInput>
+  /** The second half of `call`. */
+  readonly send: <I, A>(
+    endpoint: Endpoint.Endpoint<I, A>,
+    rendered: Endpoint.Rendered,
     options?: CallOptions,
   ) => Effect.Effect<A, TinkerError>
   /** The same request, retried the same way; of a success status, headers and the body as a stream. */
@@ -213,7 +229,7 @@ export const make: Effect.Effect<
   /** The whole life of one logical request; `exchange` is one attempt on the wire. */
   const perform = <A>(
     endpoint: Endpoint.Endpoint<never, unknown>,
-    input: unknown,
+    rendered: Endpoint.Rendered,
     options: CallOptions,
     auth: Auth,
     exchange: (attempt: Http.Attempt) => Effect.Effect<A, TinkerError>,
@@ -222,9 +238,7 @@ export const make: Effect.Effect<
       if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
       const problem = checkOptions(endpoint.operation, options)
       if (Option.isSome(problem)) return Effect.fail(problem.value)
-      const rendered = Endpoint.render(endpoint, input as never)
-      if (Either.isLeft(rendered)) return Effect.fail(rendered.left)
-      const { body, method, path, query } = rendered.right
+      const { body, method, path, query } = rendered
       const timeout =
         options.timeout === null
           ? Duration.infinity
@@ -232,7 +246,7 @@ export const make: Effect.Effect<
       const idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
       const headers = { ...endpoint.headers, ...reveal(options.headers ?? {}) }
       // An input's own secrets can come back in the server's words, too.
-      const secrets = [...configured, ...secretsIn(options.headers ?? {}), ...secretsIn(Object(input))]
+      const secrets = [...configured, ...secretsIn(options.headers ?? {}), ...rendered.secrets]
       let retryCount = 0
       let renewed = false
 
@@ -264,6 +278,7 @@ export const make: Effect.Effect<
       // Who has a loop of its own gets each error at once, unless it asks for more.
       const leftToCaller = endpoint.retry === "none" && options.retryPolicy === undefined
       const again = (error: TinkerError) => !leftToCaller && mayRetry(endpoint, error)
+      const allowed = options.mayRetry ?? (() => Effect.succeed(true))
       const warned = (error: TinkerError) =>
         again(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
 
@@ -282,7 +297,10 @@ export const make: Effect.Effect<
             : Effect.fail(error)
         })
         return Effect.flatMap(policyOf(options), (schedule) =>
-          Effect.retry(Effect.tapError(next, warned), { schedule, while: again }),
+          Effect.retry(Effect.tapError(next, warned), {
+            schedule,
+            while: (error) => (again(error) ? allowed(error) : false),
+          }),
         )
       }
 
@@ -296,17 +314,40 @@ export const make: Effect.Effect<
       return Effect.withSpan(lifetime, `tinker.${endpoint.operation}`, { kind: "client", captureStackTrace: false })
     })
 
-  const request =
-    (auth: Auth): Service["call"] =>
-    (endpoint, input, options = {}) =>
-      perform(endpoint, input, options, auth, (attempt) =>
-        Effect.flatMap(http.send(attempt), (reply) =>
-          Effect.zipRight(
-            announceDeprecation(attempt, reply.headers),
-            Effect.flatMap(Clock.currentTimeMillis, (now) => decode(endpoint, reply, attempt, now)),
+  const sendAs =
+    (authOf: (endpoint: Endpoint.Endpoint<never, unknown>) => Auth): Service["send"] =>
+    (endpoint, rendered, options = {}) =>
+      perform(
+        endpoint,
+        rendered,
+        options,
+        options.credential === undefined ? authOf(endpoint) : fixed(Effect.succeed(options.credential)),
+        (attempt) =>
+          Effect.flatMap(http.send(attempt), (reply) =>
+            Effect.zipRight(
+              announceDeprecation(attempt, reply.headers),
+              Effect.flatMap(Clock.currentTimeMillis, (now) => decode(endpoint, reply, attempt, now)),
+            ),
           ),
-        ),
       )
+
+  const unknownFields = UnknownFields.make()
+  const render: Service["render"] = (endpoint, input) =>
+    Endpoint.render(endpoint, input, { without: unknownFields.of(endpoint) })
+
+  const callWith = (send: Service["send"]): Service["call"] => {
+    const call: Service["call"] = (endpoint, input, options) =>
+      Effect.suspend(() => {
+        const rendered = render(endpoint, input)
+        if (Either.isLeft(rendered)) return Effect.fail(rendered.left)
+        return Effect.catchAll(send(endpoint, rendered.right, options), (error) =>
+          unknownFields.learn(endpoint, error) && Endpoint.differs(rendered.right, render(endpoint, input))
+            ? call(endpoint, input, options)
+            : Effect.fail(error),
+        )
+      })
+    return call
+  }
 
   const fixed = (token: Auth["token"]): Auth => ({
     token,
@@ -316,27 +357,35 @@ export const make: Effect.Effect<
   })
   const source = yield* Credentials.source
   const serverConfig = yield* ServerConfig.make(
-    request(fixed(source.credential))(Api.clientConfig, { sdkVersion: config.sdkVersion }),
+    callWith(sendAs(() => fixed(source.credential)))(Api.clientConfig, { sdkVersion: config.sdkVersion }),
     Api.defaultClientConfig,
     known,
   )
   const credentials = yield* Credentials.make(source, {
     flags: serverConfig.flags,
     exchange: (credential) =>
-      Effect.map(request(fixed(Effect.succeed(credential)))(Api.authToken, {}), ({ jwt }) => jwt),
+      Effect.map(callWith(sendAs(() => fixed(Effect.succeed(credential))))(Api.authToken, {}), ({ jwt }) => jwt),
   })
   const tokens: Auth = { ...credentials, again: () => credentials.token }
 
   const authFor = (endpoint: Endpoint.Endpoint<never, unknown>): Auth =>
     endpoint.auth === "credential" ? fixed(credentials.credential) : tokens
 
+  const send = sendAs(authFor)
   const transport: Service = {
-    call: (endpoint, input, options) => request(authFor(endpoint))(endpoint, input, options),
+    call: callWith(send),
+    render,
+    send: (endpoint, rendered, options) =>
+      // Who renders by itself renders again after a refusal, and sees what was learnt.
+      Effect.tapError(send(endpoint, rendered, options), (error) =>
+        Effect.sync(() => unknownFields.learn(endpoint, error)),
+      ),
     raw: (endpoint, input, options = {}) =>
       Effect.uninterruptibleMask((restore) =>
         Effect.gen(function* () {
+          const rendered = yield* render(endpoint, input)
           const { attempt, response } = yield* restore(
-            perform(endpoint, input, options, authFor(endpoint), (attempt) =>
+            perform(endpoint, rendered, options, authFor(endpoint), (attempt) =>
               Effect.map(http.open(attempt), (response) => ({ attempt, response })),
             ),
           )

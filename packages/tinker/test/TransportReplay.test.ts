@@ -660,6 +660,7 @@ describe("start-up and credentials", () => {
       platform: { os: "Linux", arch: "x64", runtime: "test", runtimeVersion: "1" },
       runCommand: () => Effect.map(output, Redacted.make),
       readFile: () => Effect.succeed(file),
+      zstd: Effect.succeedNone,
     })
   const command: TinkerConfig.Values = { apiKey: undefined, credentialCommand: Redacted.make("give-key") }
 

@@ -43,11 +43,21 @@ export const JoinSamplingSessionRequest = Wire.struct({
 })
 
 /**
+ * Each client of a sampling session numbers its samples in a block of 1e9 numbers. In this one they all still fit
+ * below 2^53; beyond, two of them could be the same number.
+ *
+ * @since 0.1.0
+ * @category sessions
+ */
+export const lastBlock: number = 9_007_198
+
+/**
  * @since 0.1.0
  * @category sessions
  */
 export const JoinSamplingSessionResponse = Wire.struct({
-  clientCounter: Schema.Finite,
+  /** The client's block. */
+  clientCounter: Schema.Int.pipe(Schema.between(0, lastBlock)),
   type: Wire.constant("join_sampling_session"),
 })
 
@@ -71,7 +81,7 @@ const Targets = TensorData.pipe(
  */
 export const SampleRequest = Wire.struct({
   samplingSessionId: Schema.String,
-  /** A clone counts from a random multiple of 1e9; beyond 2^53 - 1 two of them could be the same number. */
+  /** Counted from 0; a clone counts from the start of another block. */
   seqId: Schema.NonNegativeInt,
   prompt: ModelInput,
   samplingParams: Wire.withDefault(SamplingParams, {}),

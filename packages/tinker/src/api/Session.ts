@@ -23,7 +23,8 @@ export const ClientConfig = Wire.struct({
   credentialDefaultSource: Wire.orElse(Wire.open("api_key", "credential_cmd"), "api_key"),
   sampleDispatchBytesSemaphoreSize: Wire.orElse(Schema.Finite, 10_485_760),
   inflightResponseBytesSemaphoreSize: Wire.orElse(Schema.Finite, 52_428_800),
-  parallelFwdbwdChunks: Wire.orElse(Schema.Boolean, true),
+  /** Only a server that says so is trusted to put pieces in order that come out of order. */
+  parallelFwdbwdChunks: Wire.orElse(Schema.Boolean, false),
   protoCompressFwdbwd: Wire.orElse(Schema.Boolean, false),
   fwdbwdMaxChunkLen: Wire.orElse(Schema.Finite, 1024),
   fwdbwdMaxChunkBytesCount: Wire.orElse(Schema.Finite, 5_000_000),

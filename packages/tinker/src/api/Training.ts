@@ -188,6 +188,18 @@ export const SaveWeightsForSamplerResult = Wire.struct({
  * @since 0.1.0
  * @category checkpoints
  */
+export const SavedForSampler = Wire.struct({ path: Schema.String })
+
+/**
+ * @since 0.1.0
+ * @category checkpoints
+ */
+export const SavedAsSamplingSession = Wire.struct({ samplingSessionId: Schema.String })
+
+/**
+ * @since 0.1.0
+ * @category checkpoints
+ */
 export const SaveWeightsExternalRequest = Wire.struct({
   modelId: Schema.String,
   path: Schema.String,

@@ -23,11 +23,21 @@ export interface Answer {
 const bodyLimit = 64 * 1024
 const detailLimit = 1000
 
+/** The first line of a traceback: Python's own, or of a remote worker, which begins in the middle of a line. */
+const tracebackStart = /Traceback \(most recent call last\)|ray::|^\s*File ".*", line \d+/
+
+// What terminals take for colours.
+// oxlint-disable-next-line no-control-regex
+const colours = /\u001b\[[0-9;]*m/g
+
 /** Text for people: cut, with the innermost line of a traceback instead of the traceback. */
 export const shorten = (text: string): string => {
-  const lines = text.trim().split("\n")
-  const traceback = lines.findIndex((line) => line.startsWith("Traceback (most recent call last)"))
-  const words = traceback < 0 ? text.trim() : [...lines.slice(0, traceback), lines.at(-1) ?? ""].join("\n").trim()
+  const lines = text.replace(colours, "").trim().split("\n")
+  const traceback = lines.findIndex((line) => tracebackStart.test(line))
+  const before = lines[traceback]?.split(tracebackStart)[0] ?? ""
+  const words = (traceback < 0 ? lines : [...lines.slice(0, traceback), `${before}${(lines.at(-1) ?? "").trim()}`])
+    .join("\n")
+    .trim()
   return words.length > detailLimit ? `${words.slice(0, detailLimit)}… (${words.length} characters)` : words
 }
 

@@ -74,18 +74,24 @@ const ranges = { prompt: rangeTags(PromptProvenanceSpanSchema), sampled: rangeTa
 const key = lengthTag({ number: 1 })
 const entry = { message: lengthTag({ number: 2 }), double: doubleTag({ number: 2 }) }
 
-/**
- * The request as protobuf. Written by hand because the generated writer copies each tensor once for every message
- * around it; what the fields are called by on the wire comes from the generated descriptors.
- */
-export const encode = (input: Request): Result<Uint8Array<ArrayBuffer>> => {
-  for (const datum of input.batch.data) {
+/** Can protobuf say all of it? */
+export const check = (data: ReadonlyArray<PreparedDatum>): Result<void> => {
+  for (const datum of data) {
     for (const [index, chunk] of datum.chunks.entries()) {
       const problem = unsayable(chunk)
       if (problem !== undefined) return invalid(`data[${datum.index}].modelInput.chunks[${index}]`, problem)
     }
   }
+  return Either.void
+}
 
+/**
+ * The request as protobuf. Written by hand because the generated writer copies each tensor once for every message
+ * around it; what the fields are called by on the wire comes from the generated descriptors.
+ */
+export const encode = (input: Request): Result<Uint8Array<ArrayBuffer>> => {
+  const sayable = check(input.batch.data)
+  if (Either.isLeft(sayable)) return Either.left(sayable.left)
   const writer = new ProtoWriter(capacity(input))
   const { loss, data } = input.batch
   const config = Object.entries(loss.config)

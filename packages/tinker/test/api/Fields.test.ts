@@ -176,7 +176,7 @@ describe("how answers are read", () => {
       credentialDefaultSource: "api_key",
       sampleDispatchBytesSemaphoreSize: 10_485_760,
       inflightResponseBytesSemaphoreSize: 52_428_800,
-      parallelFwdbwdChunks: true,
+      parallelFwdbwdChunks: false,
       protoCompressFwdbwd: false,
       fwdbwdMaxChunkLen: 1024,
       fwdbwdMaxChunkBytesCount: 5_000_000,

@@ -49,7 +49,7 @@ describe("session", () => {
     expect(supportedModels.map((model) => model.maxContextLength)).toEqual([Option.some(32768), Option.none()]),
   )
   replay("vectors-0.25.0/bootstrap.json", Api.clientConfig, { sdkVersion: "0.25.0" }, (flags) =>
-    expect(flags).toMatchObject({ pjwtAuthEnabled: false, parallelFwdbwdChunks: true, fwdbwdMaxChunkLen: 1024 }),
+    expect(flags).toMatchObject({ pjwtAuthEnabled: false, parallelFwdbwdChunks: false, fwdbwdMaxChunkLen: 1024 }),
   )
   replay("vectors-0.25.0/bootstrap.json", Api.dynamicConfig, { sdkVersion: "0.25.0" })
   replay("vectors-0.25.0/bootstrap.json", Api.createSession, { sdkVersion: "0.25.0" })

@@ -1,0 +1,206 @@
+// What the layers make, and how often: seen from a scripted server behind a real socket.
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import { HttpClient } from "@effect/platform"
+import { describe, expect, it } from "@effect/vitest"
+import { NodeTinker } from "@effect-tinker/node"
+import { ConfigProvider, Context, Effect, Layer, Option, Redacted, Runtime, type Scope } from "effect"
+import { Api, Host, RateLimiter, ServiceClient, type TinkerConfig, TinkerTenants, Transport } from "effect-tinker"
+import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+
+interface Listening {
+  readonly url: string
+  readonly scripted: ScriptedServer.Service
+  /** The ports from which each key came, one for each connection. */
+  readonly ports: Map<string, Set<number>>
+  /** Those that are open. */
+  readonly open: Set<number>
+}
+
+const listen: Effect.Effect<Listening, never, Scope.Scope> = Effect.gen(function* () {
+  const scripted = yield* ScriptedServer.make()
+  const runtime = yield* Effect.runtime<never>()
+  const ports = new Map<string, Set<number>>()
+  const open = new Set<number>()
+  const server = yield* Effect.acquireRelease(
+    Effect.async<Server>((resume) => {
+      const server = createServer((request, response) => {
+        const chunks: Array<Buffer> = []
+        request.on("data", (chunk: Buffer) => chunks.push(chunk))
+        request.on("end", () => {
+          const { headers, method = "", socket, url: path = "" } = request
+          const key = String(headers["x-api-key"])
+          ports.set(key, (ports.get(key) ?? new Set()).add(socket.remotePort ?? 0))
+          const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
+          const answered = Effect.match(
+            scripted.handle({ method, path, headers: texts, body: Buffer.concat(chunks) }),
+            {
+              onFailure: () => response.destroy(),
+              onSuccess: ({ body, headers, status }) => response.writeHead(status, headers).end(body),
+            },
+          )
+          Runtime.runFork(runtime, answered)
+        })
+      })
+      server.on("connection", (socket) => {
+        const port = socket.remotePort ?? 0
+        open.add(port)
+        socket.on("close", () => open.delete(port))
+      })
+      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+    }),
+    (server) =>
+      Effect.async<void>((resume) => {
+        server.close(() => resume(Effect.void))
+        server.closeAllConnections()
+      }),
+  )
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, scripted, ports, open }
+})
+
+const key = "tml-key"
+const values = (baseUrl: string): TinkerConfig.Values => ({ baseUrl, apiKey: Redacted.make(key) })
+
+const health = Effect.flatMap(Transport.Transport, ({ call }) => call(Api.health, {}))
+const operations = (scripted: ScriptedServer.Service) =>
+  Effect.map(scripted.requests, (seen) => seen.map(({ operation }) => operation))
+
+/** Waits for what the operating system is in charge of. */
+const until = (condition: () => boolean): Effect.Effect<void> =>
+  Effect.suspend(() =>
+    condition()
+      ? Effect.void
+      : Effect.zipRight(
+          Effect.async<void>((resume) => void setImmediate(() => resume(Effect.void))),
+          until(condition),
+        ),
+  )
+
+describe("NodeTinker.layer", () => {
+  it.scopedLive("makes one of each: configuration, HTTP client, transport", () =>
+    Effect.gen(function* () {
+      const { open, ports, scripted, url } = yield* listen
+      const read: Array<string> = []
+      const environment = ConfigProvider.mapInputPath(
+        ConfigProvider.fromMap(
+          new Map([
+            ["TINKER_API_KEY", key],
+            ["TINKER_BASE_URL", url],
+          ]),
+        ),
+        (path) => {
+          read.push(path)
+          return path
+        },
+      )
+      // Whoever finds a connection busy waits for it.
+      const http = { connections: { session: 1, rest: 1 }, keepAliveTimeout: "1 minute" } as const
+      yield* Effect.gen(function* () {
+        // Building it sends nothing.
+        expect(yield* scripted.requests).toEqual([])
+        expect(open.size).toBe(0)
+        expect(read.filter((name) => name === "TINKER_API_KEY").length).toBe(1)
+
+        const { call } = yield* Transport.Transport
+        yield* call(Api.getServerCapabilities, {})
+        yield* (yield* ServiceClient.ServiceClient).getServerCapabilities
+        const client = yield* HttpClient.HttpClient
+        yield* Effect.flatMap(
+          client.get(`${url}/api/v1/healthz`, { headers: { "x-api-key": key } }),
+          ({ text }) => text,
+        )
+        // One transport asks for the flags once, and one client has a connection for each purpose.
+        expect(yield* operations(scripted)).toEqual([
+          "client/config",
+          "get_server_capabilities",
+          "get_server_capabilities",
+          "healthz",
+        ])
+        expect(ports.get(key)?.size).toBe(2)
+      }).pipe(Effect.provide(NodeTinker.layerConfig({}, { http })), Effect.withConfigProvider(environment))
+      yield* until(() => open.size === 0)
+    }),
+  )
+
+  it.scopedLive("opens its session as told, and offers what Node has", () =>
+    Effect.gen(function* () {
+      const { scripted, url } = yield* listen
+      yield* Effect.gen(function* () {
+        yield* (yield* ServiceClient.ServiceClient).session
+        const { platform, zstd } = yield* Host.Host
+        expect(platform.runtime).toBe("node")
+        expect(Option.isSome(yield* zstd)).toBe(true)
+      }).pipe(Effect.provide(NodeTinker.layer(values(url), { session: { displayName: "a run" } })))
+      const [created] = yield* scripted.requestsTo("create_session")
+      expect(created?.json).toMatchObject({ display_name: "a run" })
+      expect((yield* scripted.sessions).map(({ state }) => state)).toEqual(["success"])
+    }),
+  )
+
+  it.scopedLive("has one registry of limits for all that is built together, and nothing else in common", () =>
+    Effect.gen(function* () {
+      const { ports, url } = yield* listen
+      const tags = ["one", "other"].map((name) => ({
+        tag: Context.GenericTag<Context.Context<NodeTinker.NodeTinker>>(name),
+        layer: NodeTinker.layer({ ...values(url), apiKey: Redacted.make(`tml-${name}`) }),
+      }))
+      const [one, other] = yield* Effect.all(tags.map(({ tag }) => tag)).pipe(
+        Effect.tap((contexts) => Effect.forEach(contexts, (context) => Effect.provide(health, context))),
+        Effect.provide(
+          Layer.mergeAll(
+            Layer.empty,
+            ...tags.map(({ layer, tag }) => Layer.map(layer, (context) => Context.make(tag, context))),
+          ),
+        ),
+      )
+      if (one === undefined || other === undefined) return expect.fail("not built")
+      expect(Context.get(one, RateLimiter.RateLimiter)).toBe(Context.get(other, RateLimiter.RateLimiter))
+      expect([...ports.keys()]).toEqual(["tml-one", "tml-other"])
+      const [first = new Set(), second = new Set()] = ports.values()
+      expect([...first].filter((port) => second.has(port))).toEqual([])
+    }),
+  )
+})
+
+describe("NodeTinker.layerTenants", () => {
+  it.scopedLive("gives each tenant connections of its own, which end with it", () =>
+    Effect.gen(function* () {
+      const { open, ports, scripted, url } = yield* listen
+      const hosts: Array<string> = []
+      const work = Effect.gen(function* () {
+        hosts.push((yield* Host.Host).platform.runtime)
+        yield* health
+        return yield* (yield* ServiceClient.ServiceClient).session
+      })
+      const portsOf = (tenant: string) => [...(ports.get(`tml-${tenant}`) ?? [])]
+      const isOpen = (tenant: string) => portsOf(tenant).some((port) => open.has(port))
+      yield* Effect.gen(function* () {
+        for (const tenant of ["a", "b", "a", "b"]) yield* TinkerTenants.provide(tenant)(work)
+        expect(portsOf("a").filter((port) => portsOf("b").includes(port))).toEqual([])
+        expect(isOpen("a")).toBe(true)
+        yield* TinkerTenants.invalidate("a")
+        yield* until(() => !isOpen("a"))
+        expect(isOpen("b")).toBe(true)
+      }).pipe(
+        Effect.provide(
+          NodeTinker.layerTenants({
+            lookup: (tenant) => Effect.succeed({ baseUrl: url, apiKey: Redacted.make(`tml-${tenant}`) }),
+            session: (displayName) => ({ displayName }),
+            // The server's end of an idle connection must not be what closes it.
+            http: { keepAliveTimeout: "1 minute" },
+          }),
+        ),
+      )
+      yield* until(() => open.size === 0)
+      expect(hosts).toEqual(["node", "node", "node", "node"])
+      const names = (yield* scripted.requestsTo("create_session")).map(({ headers, json }) => [
+        headers["x-api-key"],
+        (json as { readonly display_name: string }).display_name,
+      ])
+      expect(names).toEqual([
+        ["tml-a", "a"],
+        ["tml-b", "b"],
+      ])
+    }),
+  )
+})

@@ -1,0 +1,329 @@
+/**
+ * Losses of your own over the log probabilities of the target tokens, computed here and not on the server. The server
+ * first tells the log probabilities; the loss function turns them into a number and its gradient; then the server
+ * trains on the cross entropy that has this very gradient. So a custom loss costs two passes, and works on every server.
+ *
+ * ```ts
+ * interface Rated extends CustomLoss.Inputs {
+ *   readonly advantages: Float32Array
+ * }
+ * const reinforce = CustomLoss.fromGradient<Rated>((data) => {
+ *   const terms = data.map(({ datum, logprobs }) => Gradient.dot(logprobs, datum.inputs.advantages))
+ *   return { loss: Gradient.neg(Gradient.sum(Gradient.concat(terms))) }
+ * })
+ * ```
+ *
+ * @since 0.1.0
+ */
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Predicate from "effect/Predicate"
+import type { Datum } from "./Datum.ts"
+import * as Gradient from "./Gradient.ts"
+import { describe, invalid, type Result } from "./internal/Invalid.ts"
+import { isFlat, kinds } from "./internal/Numbers.ts"
+import * as Loss from "./Loss.ts"
+import * as TensorData from "./TensorData.ts"
+import { InvalidInput, UnexpectedResponse } from "./TinkerError.ts"
+import type { TrainingResult } from "./TrainingResult.ts"
+
+/**
+ * What the datums of every custom loss carry. Other inputs may be of any name and type: they are not sent, only the
+ * loss function sees them.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Inputs {
+  readonly targetTokens: TensorData.Input<"int64">
+  readonly weights?: TensorData.Input<"float32"> | undefined
+}
+
+/**
+ * A datum with what the model thinks of it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Scored<out I extends Inputs = Inputs, out Logprobs = Float32Array> {
+  readonly datum: Datum<I>
+  /** Of each target token, in their order; row by row where they have two dimensions. */
+  readonly logprobs: Logprobs
+}
+
+/**
+ * What a loss function finds.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Evaluation {
+  readonly loss: number
+  /** For each datum the derivative of the loss by each of its log probabilities. */
+  readonly gradients: ReadonlyArray<Gradient.Numbers>
+  /** Shown with those of the server. */
+  readonly metrics?: Readonly<Record<string, number>> | undefined
+}
+
+/**
+ * A loss function over all the data of a batch. `I` is what it needs each datum to carry.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface CustomLoss<in I extends Inputs = Inputs, out E = never, out R = never> {
+  readonly evaluate: (data: ReadonlyArray<Scored<I>>) => Effect.Effect<Evaluation, E, R>
+}
+
+/**
+ * From a function that computes the gradient itself: by a formula, or with any library that differentiates.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const analytic = <I extends Inputs>(
+  evaluate: (data: ReadonlyArray<Scored<I>>) => Evaluation,
+): CustomLoss<I> => ({ evaluate: (data) => Effect.sync(() => evaluate(data)) })
+
+/**
+ * {@link analytic} for a function that takes its time, can fail, or asks others.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const effect = <I extends Inputs, E, R>(
+  evaluate: (data: ReadonlyArray<Scored<I>>) => Effect.Effect<Evaluation, E, R>,
+): CustomLoss<I, E, R> => ({ evaluate })
+
+/**
+ * From a function that is written with the operations of `Gradient`, and so needs no gradient of its own.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const fromGradient = <I extends Inputs>(
+  evaluate: (data: ReadonlyArray<Scored<I, Gradient.Node>>) => {
+    readonly loss: Gradient.Node
+    readonly metrics?: Readonly<Record<string, Gradient.Node | number>> | undefined
+  },
+): CustomLoss<I, InvalidInput> => ({
+  evaluate: (data) =>
+    Effect.suspend(() =>
+      Either.map(
+        Gradient.ofWith(
+          (nodes) => {
+            const { loss, metrics = {} } = evaluate(
+              data.map(({ datum }, index) => ({ datum, logprobs: nodes[index] ?? Gradient.constant([]) })),
+            )
+            const numbers = Object.entries(metrics).map(([name, metric]): readonly [string, number] => [
+              name,
+              Gradient.isNode(metric) ? Gradient.toNumber(metric) : metric,
+            ])
+            return { value: loss, metrics: Object.fromEntries(numbers) }
+          },
+          data.map(({ logprobs }) => logprobs),
+        ),
+        ({ gradients, metrics, value }) => ({ loss: value, gradients, metrics }),
+      ),
+    ),
+})
+
+/**
+ * Data that were checked, and the batch whose forward pass tells their log probabilities. The arrays are held, not
+ * copied: leave them alone until the second pass was sent.
+ *
+ * @since 0.1.0
+ * @category passes
+ */
+export interface Prepared<out I extends Inputs = Inputs> {
+  readonly data: ReadonlyArray<Datum<I>>
+  readonly forward: Loss.PreparedBatch
+}
+
+/**
+ * Before the first pass, a forward one: cross entropy on the targets alone. Weights that a datum hasn't got are zeros;
+ * they change nothing but the metrics of this pass, which nobody sees.
+ *
+ * @since 0.1.0
+ * @category passes
+ */
+export const prepare = <I extends Inputs>(data: ReadonlyArray<Datum<I>>): Either.Either<Prepared<I>, InvalidInput> =>
+  Either.gen(function* () {
+    const checked = yield* Loss.prepareUnknown(
+      optionalWeights,
+      weighted(data, ({ weights }) => weights),
+    )
+    const zeros = new Map<number, TensorData.TensorData>()
+    for (const datum of checked.data) {
+      const { length, shape, sparse } = targetsOf(datum)
+      if (sparse) return yield* invalid(`data[${datum.index}].inputs.targetTokens`, "a custom loss needs them dense")
+      if (datum.inputs.every(({ key }) => key !== "weights"))
+        zeros.set(datum.index, yield* TensorData.float32(new Float32Array(length), shape))
+    }
+    if (zeros.size === 0) return { data, forward: checked }
+    const forward = yield* Loss.prepareUnknown(
+      Loss.crossEntropy,
+      weighted(data, ({ weights }, index) => zeros.get(index) ?? weights),
+    )
+    return { data, forward }
+  })
+
+/** Cross entropy, before the weights that are missing were made. */
+const optionalWeights = Loss.make({
+  ...Loss.crossEntropy,
+  inputs: { targetTokens: "int64", weights: "float32?" },
+})
+
+/** Copies that carry the targets and these weights, and nothing else. What is no datum is for `Loss` to refuse. */
+const weighted = (
+  data: unknown,
+  weights: (inputs: Readonly<Record<string, unknown>>, index: number) => unknown,
+): unknown =>
+  Array.isArray(data)
+    ? data.map((datum: unknown, index) =>
+        Predicate.isRecord(datum) && Predicate.isRecord(datum["inputs"])
+          ? {
+              ...datum,
+              inputs: { targetTokens: datum["inputs"]["targetTokens"], weights: weights(datum["inputs"], index) },
+            }
+          : datum,
+      )
+    : data
+
+const targetsOf = ({ inputs }: Loss.PreparedDatum) => {
+  const tensor = inputs.find(({ key }) => key === "targetTokens")?.tensor
+  return {
+    length: tensor?.data.length ?? 0,
+    shape: tensor?.shape === undefined ? {} : { shape: tensor.shape },
+    sparse: tensor?.sparse !== undefined,
+  }
+}
+
+/**
+ * What the loss function found, checked, and the batch whose cross entropy has the same gradient.
+ *
+ * @since 0.1.0
+ * @category passes
+ */
+export interface Linearized {
+  readonly loss: number
+  readonly metrics: Readonly<Record<string, number>>
+  readonly backward: Loss.PreparedBatch
+}
+
+/**
+ * Between the passes: asks the loss function about what the forward pass told. Nothing may be sent if this fails: with
+ * `UnexpectedResponse` when there are no log probabilities to ask about, with what the loss function fails with, or
+ * with `InvalidInput` when it throws or dies, or gives a loss or a gradient that is not finite or not of the right size.
+ *
+ * @since 0.1.0
+ * @category passes
+ */
+export const linearize = <I extends Inputs, E, R>(
+  loss: CustomLoss<I, E, R>,
+  prepared: Prepared<I>,
+  forward: TrainingResult,
+): Effect.Effect<Linearized, E | InvalidInput | UnexpectedResponse, R> =>
+  Effect.gen(function* () {
+    const data = yield* score(prepared, forward)
+    const evaluation = yield* Effect.suspend(() => loss.evaluate(data)).pipe(
+      Effect.catchAllDefect((cause) => {
+        const why = cause instanceof Error && cause.message !== "" ? `: ${cause.message}` : ""
+        return Effect.fail(new InvalidInput({ path: "loss", problem: `the loss function threw${why}`, cause }))
+      }),
+    )
+    const { metrics, value } = yield* checkNumbers(evaluation)
+    const weights = yield* toWeights(prepared, evaluation.gradients)
+    const backward = yield* Loss.prepareUnknown(
+      Loss.crossEntropy,
+      weighted(prepared.data, (_, index) => weights[index]),
+    )
+    return { loss: value, metrics, backward }
+  })
+
+const score = <I extends Inputs>(
+  { data, forward }: Prepared<I>,
+  { outputs }: TrainingResult,
+): Either.Either<ReadonlyArray<Scored<I>>, UnexpectedResponse> => {
+  const unexpected = (detail: string) =>
+    Either.left(new UnexpectedResponse({ operation: "Forward", reason: "Schema", detail }))
+  if (outputs.length !== data.length)
+    return unexpected(`expected outputs for ${data.length} datums, got ${outputs.length}`)
+  const scored: Array<Scored<I>> = []
+  for (const [index, datum] of data.entries()) {
+    const logprobs = outputs[index]?.["logprobs"]
+    if (logprobs === undefined) return unexpected(`outputs[${index}].logprobs: missing`)
+    if (logprobs.dtype !== "float32" || logprobs.sparse !== undefined)
+      return unexpected(`outputs[${index}].logprobs: expected dense float32`)
+    const targets = forward.data[index]
+    const length = targets === undefined ? 0 : targetsOf(targets).length
+    if (logprobs.data.length !== length)
+      return unexpected(
+        `outputs[${index}].logprobs: expected ${length}, as many as targets, got ${logprobs.data.length}`,
+      )
+    scored.push({ datum, logprobs: logprobs.data })
+  }
+  return Either.right(scored)
+}
+
+const checkNumbers = (evaluation: Evaluation): Result<{ value: number; metrics: Record<string, number> }> => {
+  if (!Predicate.isRecord(evaluation))
+    return invalid("loss", `expected { loss, gradients, metrics }, got ${describe(evaluation)}`)
+  const { loss: value, metrics = {} } = evaluation
+  if (!Number.isFinite(value)) return invalid("loss.loss", `expected a finite number, got ${describe(value)}`)
+  if (!Predicate.isRecord(metrics)) return invalid("loss.metrics", `expected an object, got ${describe(metrics)}`)
+  for (const [name, metric] of Object.entries(metrics))
+    if (typeof metric !== "number") return invalid(`loss.metrics.${name}`, `expected a number, got ${describe(metric)}`)
+  return Either.right({ value, metrics })
+}
+
+/** The loss of the server is the sum of -weight * logprob: its gradient is the negative weights. */
+const toWeights = (
+  { forward }: Prepared,
+  gradients: Evaluation["gradients"],
+): Result<ReadonlyArray<TensorData.Float32Tensor>> =>
+  Either.gen(function* () {
+    if (!Array.isArray(gradients) || gradients.length !== forward.data.length) {
+      const got = Array.isArray(gradients) ? gradients.length : describe(gradients)
+      return yield* invalid("loss.gradients", `expected ${forward.data.length}, one for each datum, got ${got}`)
+    }
+    const weights: Array<TensorData.Float32Tensor> = []
+    for (const [index, datum] of forward.data.entries()) {
+      const path = `loss.gradients[${index}]`
+      const gradient: unknown = gradients[index]
+      const { length, shape } = targetsOf(datum)
+      if (!isFlat(gradient)) return yield* invalid(path, `expected an array of numbers, got ${describe(gradient)}`)
+      if (gradient.length !== length)
+        return yield* invalid(path, `expected ${length}, as many as targets, got ${gradient.length}`)
+      const values = new Float32Array(length)
+      for (let i = 0; i < length; i++) {
+        const slope = gradient[i]
+        // Not `-slope`: of 0 that is -0.
+        values[i] = typeof slope === "number" ? 0 - slope : Number.NaN
+        if (!Number.isFinite(values[i]))
+          return yield* invalid(`${path}[${i}]`, `expected ${kinds.float32.expected}, got ${describe(slope)}`)
+      }
+      weights.push(yield* TensorData.float32(values, shape))
+    }
+    return weights
+  })
+
+/**
+ * After the second pass: its result with the loss that was meant as `loss:sum`. What the server calls its loss is
+ * `surrogate_loss:sum`: only its gradient means anything.
+ *
+ * @since 0.1.0
+ * @category passes
+ */
+export const finish = ({ loss, metrics }: Linearized, result: TrainingResult): TrainingResult => {
+  const surrogate = result.metrics["loss:sum"]
+  return {
+    ...result,
+    metrics: {
+      ...result.metrics,
+      ...metrics,
+      "loss:sum": loss,
+      ...(surrogate !== undefined && { "surrogate_loss:sum": surrogate }),
+    },
+  }
+}

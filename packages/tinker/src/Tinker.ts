@@ -1,0 +1,74 @@
+/**
+ * All of the SDK for one configuration, on whatever `HttpClient` there is: the clients, and what they stand on, each
+ * made once.
+ *
+ * @since 0.1.0
+ */
+import type * as HttpClient from "@effect/platform/HttpClient"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import type * as Scope from "effect/Scope"
+import { Credentials } from "./Credentials.ts"
+import { Host } from "./Host.ts"
+import { RateLimiter } from "./RateLimiter.ts"
+import { ServerConfig } from "./ServerConfig.ts"
+import * as ServiceClient from "./ServiceClient.ts"
+import type * as Session from "./Session.ts"
+import { TinkerConfig } from "./TinkerConfig.ts"
+import type { InvalidConfig, Unauthorized } from "./TinkerError.ts"
+import * as Transport from "./Transport.ts"
+
+/**
+ * What a program finds around it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Tinker =
+  | ServiceClient.ServiceClient
+  | Transport.Transport
+  | Credentials
+  | ServerConfig
+  | TinkerConfig
+  | RateLimiter
+  | Host
+
+/**
+ * What it is made of.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Environment = TinkerConfig | RateLimiter | HttpClient.HttpClient
+
+/**
+ * In the current scope. Nothing is sent: the session is opened by the first who needs it.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (
+  session?: Session.Options,
+): Effect.Effect<Context.Context<Tinker>, InvalidConfig | Unauthorized, Environment | Scope.Scope> =>
+  Effect.gen(function* () {
+    const { credentials, serverConfig, transport } = yield* Transport.make
+    const context = Context.make(Transport.Transport, transport).pipe(
+      Context.add(Credentials, credentials),
+      Context.add(ServerConfig, serverConfig),
+      Context.add(TinkerConfig, yield* TinkerConfig),
+      Context.add(RateLimiter, yield* RateLimiter),
+      Context.add(Host, yield* Host),
+    )
+    const service = yield* Effect.provide(ServiceClient.make(session), context)
+    return Context.add(context, ServiceClient.ServiceClient, service)
+  })
+
+/**
+ * Made anew wherever it is used, as everything that depends on a configuration.
+ *
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer = (session?: Session.Options): Layer.Layer<Tinker, InvalidConfig | Unauthorized, Environment> =>
+  Layer.fresh(Layer.scopedContext(make(session)))

@@ -1,0 +1,155 @@
+/**
+ * Things by name that several hold at once: made for the first who asks, kept while anybody holds them and for a while
+ * after. `RcMap` does the same, but keeps what failed to be made, makes things in the context of whoever asks first
+ * (its spans, its log annotations, its services), mixes up an entry that was invalidated in use with its successor, and
+ * closes one after the other.
+ */
+import * as Cause from "effect/Cause"
+import * as Deferred from "effect/Deferred"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
+import * as Runtime from "effect/Runtime"
+import * as Scope from "effect/Scope"
+
+export interface LeaseMap<A, E> {
+  /** Held until the scope closes. Those who ask while it is being made wait for the same one. */
+  readonly get: (name: string) => Effect.Effect<A, E, Scope.Scope>
+  /** Whoever asks from now on gets a new one; the old one ends when nobody holds it any more. */
+  readonly invalidate: (name: string) => Effect.Effect<void>
+}
+
+export interface Options<A, E, E2, R> {
+  readonly make: (name: string) => Effect.Effect<A, E, R>
+  /** How long a thing is kept that nobody holds. */
+  readonly idleTimeToLive: Duration.Duration
+  /** For those who ask, or wait, when the map is closed. */
+  readonly closed: () => E2
+}
+
+/** One thing, from the moment somebody asked for it to the end of its scope. */
+interface Life<A, E> {
+  readonly name: string
+  readonly made: Deferred.Deferred<A, E>
+  /** Why its scope is to be closed. */
+  readonly over: Deferred.Deferred<Exit.Exit<unknown, unknown>>
+  stage: "making" | "made" | "over"
+  holders: number
+  idleSince: number
+  fiber: Fiber.RuntimeFiber<void> | undefined
+  timer: Fiber.RuntimeFiber<void> | undefined
+}
+
+/** In the current scope: it ends with it, whoever still holds something, and waits until all is closed. */
+export const make = <A, E, E2, R>(
+  options: Options<A, E, E2, R>,
+): Effect.Effect<LeaseMap<A, E | E2>, never, Exclude<R, Scope.Scope> | Scope.Scope> =>
+  Effect.gen(function* () {
+    // What is made belongs to nobody who asks: it lives in the context of the map.
+    const runtime = yield* Effect.runtime<Exclude<R, Scope.Scope>>()
+    const clock = yield* Effect.clock
+    const uptime = () => Number(clock.unsafeCurrentTimeNanos() / 1_000_000n)
+    const timeToLive = Duration.toMillis(options.idleTimeToLive)
+    /** Those that are given out. */
+    const current = new Map<string, Life<A, E | E2>>()
+    /** Those, and what is left of earlier ones. */
+    const all = new Set<Life<A, E | E2>>()
+    let closed = false
+
+    const isCurrent = (life: Life<A, E | E2>) => current.get(life.name) === life
+    const forget = (life: Life<A, E | E2>) => isCurrent(life) && current.delete(life.name)
+
+    const live = (life: Life<A, E | E2>): Effect.Effect<void, never, Exclude<R, Scope.Scope>> =>
+      Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function* () {
+          const scope = yield* Scope.make()
+          const made = yield* Effect.exit(restore(Scope.extend(options.make(life.name), scope)))
+          if (Exit.isFailure(made)) forget(life)
+          if (life.stage === "making") life.stage = "made"
+          const ended = Exit.isFailure(made) && Cause.isInterrupted(made.cause)
+          Deferred.unsafeDone(life.made, ended ? Exit.fail(options.closed()) : made)
+          yield* Scope.close(scope, Exit.isFailure(made) ? made : yield* Deferred.await(life.over))
+          all.delete(life)
+        }),
+      )
+
+    const begin = (name: string): Life<A, E | E2> => {
+      const life: Life<A, E | E2> = {
+        name,
+        made: Deferred.unsafeMake(FiberId.none),
+        over: Deferred.unsafeMake(FiberId.none),
+        stage: "making",
+        holders: 0,
+        idleSince: 0,
+        fiber: undefined,
+        timer: undefined,
+      }
+      current.set(name, life)
+      all.add(life)
+      life.fiber = Runtime.runFork(runtime, live(life), { immediate: false })
+      return life
+    }
+
+    const end = (life: Life<A, E | E2>, exit: Exit.Exit<unknown, unknown>) => {
+      forget(life)
+      life.timer?.unsafeInterruptAsFork(FiberId.none)
+      // Only then: an interruption that is still to come would cut short what finalizers let be interrupted.
+      if (life.stage === "making") life.fiber?.unsafeInterruptAsFork(FiberId.none)
+      life.stage = "over"
+      Deferred.unsafeDone(life.over, Effect.succeed(exit))
+    }
+
+    const expire = (life: Life<A, E | E2>): Effect.Effect<void> =>
+      Effect.suspend(() => {
+        const left = life.idleSince + timeToLive - uptime()
+        if (life.holders === 0 && left > 0) return Effect.zipRight(Effect.sleep(left), expire(life))
+        life.timer = undefined
+        if (life.holders === 0) end(life, Exit.void)
+        return Effect.void
+      })
+
+    const release = (life: Life<A, E | E2>) =>
+      Effect.sync(() => {
+        life.holders--
+        if (life.holders > 0 || life.stage === "over") return
+        if (!isCurrent(life) || life.stage === "making" || timeToLive === 0) {
+          return end(life, Exit.void)
+        }
+        life.idleSince = uptime()
+        if (Number.isFinite(timeToLive)) {
+          life.timer ??= Runtime.runFork(runtime, expire(life), { immediate: false })
+        }
+      })
+
+    yield* Effect.addFinalizer((exit) =>
+      Effect.suspend(() => {
+        closed = true
+        const fibers = [...all].flatMap(({ fiber }) => fiber ?? [])
+        for (const life of all) end(life, exit)
+        return Fiber.awaitAll(fibers)
+      }),
+    )
+
+    return {
+      get: (name) =>
+        Effect.uninterruptibleMask((restore) =>
+          Effect.suspend(() => {
+            if (closed) return Effect.fail(options.closed())
+            const life = current.get(name) ?? begin(name)
+            life.holders++
+            return Effect.onExit(restore(Deferred.await(life.made)), (exit) =>
+              Exit.isSuccess(exit) ? Effect.addFinalizer(() => release(life)) : release(life),
+            )
+          }),
+        ),
+      invalidate: (name) =>
+        Effect.sync(() => {
+          const life = current.get(name)
+          if (life === undefined) return
+          if (life.holders === 0) end(life, Exit.void)
+          else forget(life)
+        }),
+    }
+  })

@@ -1,0 +1,125 @@
+/**
+ * Fibers that a client owns and others wait for. Whoever waits resumes however such a fiber ends: with its result, with
+ * the error it was ended with, or with the reason for which the client is over. Its death is never theirs.
+ */
+import * as Cause from "effect/Cause"
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
+import * as Scope from "effect/Scope"
+import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
+import { shorten } from "./Answer.ts"
+import { redactor } from "./Redact.ts"
+
+export interface About {
+  /** What the error names, should the fiber die. */
+  readonly operation: string
+  readonly requestId?: string | undefined
+  /** Told at once how it ended, before those who wait are. It must not throw. */
+  readonly onExit?: ((exit: Exit.Exit<unknown, FutureError>) => void) | undefined
+}
+
+export interface Owned<out A> {
+  /** Interrupting it leaves the result to whoever else waits. */
+  readonly await: Effect.Effect<A, FutureError>
+  /** The result if it is there. */
+  readonly poll: Effect.Effect<Option.Option<A>, FutureError>
+  /** Ends it now; those who wait get this error. */
+  readonly fail: (error: FutureError) => void
+  /** Ends it, and waits until it has let go of everything. */
+  readonly stop: Effect.Effect<void>
+}
+
+export interface Owner {
+  readonly start: <A>(about: About, work: Effect.Effect<A, FutureError>) => Effect.Effect<Owned<A>>
+  /** Where its fibers live: closed with the client, or as soon as the session is lost. */
+  readonly scope: Scope.Scope
+  /** Waits, and fails with the reason when that happens. */
+  readonly over: Effect.Effect<never, ClientClosed | SessionLost>
+}
+
+/** Of a cause that may be anything, even something that can't be printed. */
+const firstLine = (cause: Cause.Cause<unknown>): string => {
+  try {
+    return shorten(redactor([])(Cause.pretty(cause).split("\n")[0] ?? ""))
+  } catch {
+    return "its cause can't be printed"
+  }
+}
+
+/** In the current scope; `lost` fails when the session is over, and `operation` names what a closed client gave up. */
+export const make = (
+  lost: Effect.Effect<never, SessionLost | ClientClosed>,
+  operation: string,
+): Effect.Effect<Owner, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    // Of its own, so that it is known why it is closed before the fibers in it die.
+    const scope = yield* Scope.make()
+    const over = yield* Deferred.make<never, ClientClosed | SessionLost>()
+    let end: ClientClosed | SessionLost | undefined
+    const close = (reason: ClientClosed | SessionLost, exit: Exit.Exit<unknown, unknown>) =>
+      Effect.suspend(() => {
+        end ??= reason
+        return Effect.zipRight(Deferred.fail(over, end), Scope.close(scope, exit))
+      })
+    yield* Effect.addFinalizer((exit) => close(new ClientClosed({ operation }), exit))
+    yield* lost.pipe(
+      // To its end: a second close of a scope that is half closed does nothing.
+      Effect.catchAll((lost) => Effect.uninterruptible(close(lost, Exit.void))),
+      Effect.forkScoped,
+      Effect.interruptible,
+    )
+
+    const outcome = <A>(
+      { operation, requestId }: About,
+      exit: Exit.Exit<A, FutureError>,
+      given: FutureError | undefined,
+    ): Exit.Exit<A, FutureError> => {
+      if (Exit.isSuccess(exit)) return exit
+      const failure = Cause.failureOption(exit.cause)
+      if (Option.isSome(failure)) return Exit.fail(failure.value)
+      const known = given ?? end
+      if (known !== undefined) return Exit.fail(known)
+      return Exit.fail(
+        new RequestFailed({
+          operation,
+          requestId: Option.fromNullable(requestId),
+          reason: "PollerDied",
+          detail: firstLine(exit.cause),
+          cause: exit.cause,
+        }),
+      )
+    }
+
+    const start = <A>(about: About, work: Effect.Effect<A, FutureError>): Effect.Effect<Owned<A>> =>
+      Effect.map(Effect.forkIn(Effect.interruptible(work), scope), (fiber) => {
+        const done = Deferred.unsafeMake<A, FutureError>(FiberId.none)
+        let given: FutureError | undefined
+        // From outside: a fiber that was killed before its first step never runs anything of its own.
+        fiber.addObserver((exit) => {
+          const known = outcome(about, exit, given)
+          try {
+            about.onExit?.(known)
+          } finally {
+            Deferred.unsafeDone(done, known)
+          }
+        })
+        return {
+          await: Deferred.await(done),
+          poll: Effect.flatMap(
+            Deferred.poll(done),
+            Option.match({ onNone: () => Effect.succeedNone, onSome: (known) => Effect.asSome(known) }),
+          ),
+          fail: (error: FutureError) => {
+            given ??= error
+            fiber.unsafeInterruptAsFork(FiberId.none)
+          },
+          stop: Fiber.interrupt(fiber),
+        }
+      }).pipe(Effect.uninterruptible)
+
+    return { start, scope, over: Deferred.await(over) }
+  })

@@ -1,0 +1,379 @@
+/**
+ * How a sample gets from the caller to the server and its result back: a place among those that may be under way, the
+ * gate of the account, the submission, the polls; and anew if the server or the network lost it.
+ */
+import * as Deferred from "effect/Deferred"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
+import * as Random from "effect/Random"
+import type * as Scope from "effect/Scope"
+import * as Stream from "effect/Stream"
+import * as Api from "../Api.ts"
+import type { Accepted } from "../api/Futures.ts"
+import type { SampleRequest } from "../api/Sampling.ts"
+import * as ApiFuture from "../ApiFuture.ts"
+import * as ModelInput from "../ModelInput.ts"
+import * as RateLimiter from "../RateLimiter.ts"
+import * as RetryPolicy from "../RetryPolicy.ts"
+import * as SampleResult from "../SampleResult.ts"
+import type * as Session from "../Session.ts"
+import * as Config from "../TinkerConfig.ts"
+import {
+  ClientClosed,
+  DeadlineExceeded,
+  type FutureError,
+  isBillingStop,
+  isRetryable,
+  Stalled,
+  type TinkerError,
+  UnexpectedResponse,
+} from "../TinkerError.ts"
+import { Transport } from "../Transport.ts"
+import * as Announcer from "./Announcer.ts"
+import * as Gate from "./Gate.ts"
+import * as Owner from "./Owner.ts"
+import * as SampleCancels from "./SampleCancels.ts"
+import * as SampleDeadlines from "./SampleDeadlines.ts"
+import { Watched } from "./Watched.ts"
+
+/** What is asked for; which client asks for it, and under which number, is known here. */
+export type Input = Omit<SampleRequest, "samplingSessionId" | "seqId">
+
+export interface Options {
+  readonly deadline?: Duration.DurationInput | undefined
+  readonly stalledAfter?: Duration.DurationInput | undefined
+  /** May it be submitted anew when it got lost? */
+  readonly mayResubmit: boolean
+}
+
+/** A sample under way. */
+export interface Running extends Pick<Owner.Owned<SampleResult.SampleResult>, "await" | "poll" | "stop"> {
+  /** Waits until the server has accepted it for the first time. */
+  readonly accepted: Effect.Effect<void, FutureError>
+  /** Of all that were accepted for it, the newest last. */
+  readonly requestIds: ReadonlyArray<string>
+  readonly queueState: Stream.Stream<ApiFuture.QueueState>
+}
+
+export interface SampleFlow {
+  /** To be run where nothing interrupts: whoever starts a sample sees to its end. */
+  readonly start: (input: Input, options: Options) => Effect.Effect<Running>
+  /** How samples fare on their way to the server, until the client is over. */
+  readonly queueState: Stream.Stream<ApiFuture.QueueState>
+}
+
+export interface Parts {
+  readonly samplingSessionId: string
+  readonly session: Pick<Session.Service, "id" | "flags" | "dynamic" | "lost">
+  readonly futures: ApiFuture.Service
+  /** The number of the first sample. */
+  readonly first: Effect.Effect<number, TinkerError>
+}
+
+const { operation } = Api.sample
+const kind = ApiFuture.kinds.sample
+
+/** How long nobody may submit after a 429 that names no time: longer if the prompt is large. */
+const rateLimitPause = (bytes: number): number => (bytes > 131_072 ? 5_000 : 1_000)
+/** After so long without a refusal for billing the next one counts as the first of another stop. */
+const billingForgottenAfter = 300_000
+const defaultStalledAfter = Duration.hours(2)
+
+/** Before a sample is submitted anew: doubling from half a second to ten, a quarter more or less. */
+const resubmitDelay = (retries: number): Effect.Effect<number> =>
+  Effect.map(Random.next, (random) =>
+    Math.min(Math.round(Math.min(500 * 2 ** retries, 10_000) * (0.75 + 0.5 * random)), 10_000),
+  )
+
+/** One sample on its way. */
+interface Ticket {
+  readonly input: Input
+  readonly bytes: number
+  readonly options: Options
+  readonly startedAt: number
+  readonly queue: Watched<ApiFuture.QueueState>
+  readonly requestIds: Array<string>
+  readonly accepted: Deferred.Deferred<void, FutureError>
+  /** The request that the server is working on. */
+  running: string | undefined
+  polls: number
+}
+
+interface Submitted {
+  readonly _tag: "Submitted"
+  readonly accepted: Accepted
+  readonly took: number
+}
+
+/** The server wants to see the same sample later. */
+interface Later {
+  readonly _tag: "Later"
+  readonly state: string
+  readonly error: TinkerError
+}
+
+/** Why a sample did not come about, and whether another submission can help. */
+interface Setback {
+  readonly error: FutureError
+  readonly again: boolean
+  /** When the server wants to see it, in milliseconds. */
+  readonly after: Option.Option<number>
+}
+
+/** What a result must hold because it was asked for, and what it must not. */
+const check = (
+  { prompt, promptAltTokensK = 0, promptLogprobsLastN }: Input,
+  { requestId, sampleSequenceIds }: Accepted,
+  answer: SampleResult.SampleResult,
+): Either.Either<SampleResult.SampleResult, UnexpectedResponse> => {
+  const unexpected = (detail: string) =>
+    Either.left(
+      new UnexpectedResponse({ operation: kind.type, requestId: Option.some(requestId), reason: "Schema", detail }),
+    )
+  const result = Option.match(ModelInput.length(prompt), {
+    onNone: () => answer,
+    onSome: (length) => SampleResult.alignPromptLogprobs(answer, length),
+  })
+  if (promptAltTokensK > 0 && Option.isNone(result.promptAltTokens)) {
+    return unexpected("no promptAltTokens, which were asked for; the server may be older than they are")
+  }
+  if (promptLogprobsLastN !== undefined && Option.isSome(result.promptLogprobs)) {
+    const before = result.promptLogprobs.value.subarray(0, -promptLogprobsLastN)
+    const early = before.findIndex((value) => !Number.isNaN(value))
+    if (early >= 0) {
+      return unexpected(`a log probability at ${early}, before the last ${promptLogprobsLastN} of the prompt`)
+    }
+  }
+  return Either.right(
+    Option.match(sampleSequenceIds, {
+      onNone: () => result,
+      onSome: (ids) => SampleResult.withSequenceIds(result, ids),
+    }),
+  )
+}
+
+/** In the current scope. */
+export const make = ({
+  first,
+  futures,
+  samplingSessionId,
+  session,
+}: Parts): Effect.Effect<SampleFlow, never, Transport | RateLimiter.RateLimiter | Config.TinkerConfig | Scope.Scope> =>
+  Effect.gen(function* () {
+    const { flags } = session
+    const config = yield* Config.TinkerConfig
+    const announce = Announcer.make(config)
+    const { call } = yield* Transport
+    const clock = yield* Effect.clock
+    const uptime = () => Number(clock.unsafeCurrentTimeNanos() / 1_000_000n)
+
+    const limiter = yield* (yield* RateLimiter.RateLimiter).limiter(RateLimiter.keyOf(config))
+    yield* limiter.configure({ sampleBytes: flags.sampleDispatchBytesSemaphoreSize })
+    const owner = yield* Owner.make(session.lost, operation)
+    const deadlines = yield* SampleDeadlines.make
+    const places = yield* Gate.make({
+      limit: Math.max(1, flags.sampleMaxConcurrentRequests),
+      budget: Number.POSITIVE_INFINITY,
+      closed: () => new ClientClosed({ operation }),
+    })
+    const cancel = SampleCancels.make({
+      call,
+      dynamic: session.dynamic,
+      scope: owner.scope,
+      logged: Config.logged(config),
+    })
+
+    const stateNow = (state: string, reason: Option.Option<string> = Option.none()): ApiFuture.QueueState => ({
+      state,
+      reason,
+      since: clock.unsafeCurrentTimeMillis(),
+    })
+    const standing = new Watched(stateNow("active"))
+    const stand = (state: ApiFuture.QueueState) => {
+      if (standing.current.state !== state.state) standing.set(state)
+    }
+    /** Shows why a sample waits: to whoever watches it or the client, and now and then in the log. */
+    const showWait = (ticket: Ticket, state: string, error: FutureError) =>
+      Effect.suspend(() => {
+        const shown = stateNow(state, Option.some(error.message))
+        ticket.queue.set(shown)
+        // What became of one sample says nothing of the way to the server.
+        if (error._tag !== "PromiseExpired") stand(shown)
+        return announce(kind.type, shown, uptime())
+      })
+
+    let taken = 0
+    let lastDone = Number.NEGATIVE_INFINITY
+    let billing: { readonly since: number; readonly last: number } | undefined
+    const billingPause = flags.billingExceptionMaxPauseDurationSec * 1_000
+
+    /** How long nobody may submit after this refusal, if it is one that time may heal. */
+    const pauseAfter = (
+      error: TinkerError,
+      bytes: number,
+    ): { readonly state: string; readonly millis: number } | undefined => {
+      if (isBillingStop(error)) {
+        const now = uptime()
+        const since = billing === undefined || now - billing.last > billingForgottenAfter ? now : billing.since
+        billing = { since, last: now }
+        return now - since < billingPause ? { state: "paused_billing", millis: RetryPolicy.billingInterval } : undefined
+      }
+      if (error._tag !== "RateLimited" || !isRetryable(error)) return undefined
+      return {
+        state: "paused_rate_limit",
+        millis: Option.getOrElse(RetryPolicy.serverDelay(error), () => rateLimitPause(bytes)),
+      }
+    }
+
+    /** One try. The place at the gate is held until it is answered, and a refusal closes the gate before it is left. */
+    const send = (ticket: Ticket, seqId: () => number): Effect.Effect<Submitted | Later, TinkerError> =>
+      limiter.sampling(ticket.bytes)(
+        Effect.suspend(() => {
+          ticket.queue.set(stateNow("submitting"))
+          const before = uptime()
+          return Effect.matchEffect(call(Api.sample, { ...ticket.input, samplingSessionId, seqId: seqId() }), {
+            onSuccess: (accepted) => Effect.succeed({ _tag: "Submitted" as const, accepted, took: uptime() - before }),
+            onFailure: (error) => {
+              const pause = pauseAfter(error, ticket.bytes)
+              if (pause === undefined) return Effect.fail(error)
+              return Effect.as(limiter.backOff(pause.millis), { _tag: "Later" as const, state: pause.state, error })
+            },
+          })
+        }),
+      )
+
+    /** Under one number, as often as the server asks to come back later. */
+    const submit = (ticket: Ticket, seqId: () => number): Effect.Effect<Submitted, TinkerError> =>
+      Effect.flatMap(send(ticket, seqId), (answer) => {
+        if (answer._tag === "Later") {
+          return Effect.zipRight(showWait(ticket, answer.state, answer.error), submit(ticket, seqId))
+        }
+        billing = undefined
+        stand(stateNow("active"))
+        ticket.running = answer.accepted.requestId
+        ticket.requestIds.push(answer.accepted.requestId)
+        ticket.queue.set(stateNow("submitted"))
+        Deferred.unsafeDone(ticket.accepted, Exit.void)
+        return Effect.succeed(answer)
+      })
+
+    const follow = (ticket: Ticket, { accepted, took }: Submitted) =>
+      futures.follow(kind, accepted.requestId, {
+        stalledAfter: ticket.options.stalledAfter,
+        submittedIn: Duration.millis(took),
+        onTurn: (state, polls) => {
+          ticket.polls = polls
+          const { current } = ticket.queue
+          if (state.state !== current.state || state.reason !== current.reason) ticket.queue.set(state)
+        },
+      })
+
+    /** Nobody will ask for it any more, and the server is still at it. */
+    const abandon = (ticket: Ticket) =>
+      Effect.suspend(() => (ticket.running === undefined ? Effect.void : cancel(ticket.running)))
+
+    /** From the gate to the result. The number is taken when it is sent, so that the numbers are in order on the wire. */
+    const round = (ticket: Ticket): Effect.Effect<SampleResult.SampleResult, Setback> =>
+      Effect.flatMap(first, (first) => {
+        let number: number | undefined
+        return submit(ticket, () => (number ??= first + taken++))
+      }).pipe(
+        Effect.mapError((error): Setback => ({
+          error,
+          again: isRetryable(error),
+          after: RetryPolicy.serverDelay(error),
+        })),
+        Effect.tap(({ accepted }) => Effect.annotateCurrentSpan("tinker.request_id", accepted.requestId)),
+        Effect.flatMap((submitted) =>
+          follow(ticket, submitted).pipe(
+            Effect.tapErrorTag("Stalled", () => abandon(ticket)),
+            Effect.flatMap((answer) => check(ticket.input, submitted.accepted, answer)),
+            Effect.mapError((error): Setback => ({
+              error,
+              again: error._tag === "PromiseExpired",
+              after: Option.none(),
+            })),
+          ),
+        ),
+        Effect.onInterrupt(() => abandon(ticket)),
+      )
+
+    /** Each submission after the first is a new request to the server, with the next number. */
+    const produce = (ticket: Ticket, retries = 0): Effect.Effect<SampleResult.SampleResult, FutureError> =>
+      Effect.catchAll(round(ticket), ({ after, again, error }) => {
+        if (!again || !ticket.options.mayResubmit) return Effect.fail(error)
+        ticket.running = undefined
+        return showWait(ticket, error._tag === "PromiseExpired" ? "expired" : "unreachable", error).pipe(
+          Effect.zipRight(Option.match(after, { onNone: () => resubmitDelay(retries), onSome: Effect.succeed })),
+          Effect.flatMap((delay) => Effect.sleep(delay)),
+          Effect.zipRight(Effect.suspend(() => produce(ticket, retries + 1))),
+        )
+      })
+
+    const watch = (ticket: Ticket, fail: (error: FutureError) => void): SampleDeadlines.Entry => {
+      const millis = (input: Duration.DurationInput | undefined, otherwise: Duration.Duration) =>
+        Duration.toMillis(Option.getOrElse(Duration.decodeUnknown(input), () => otherwise))
+      const deadline = ticket.startedAt + millis(ticket.options.deadline, Duration.infinity)
+      const patience = millis(
+        ticket.options.stalledAfter,
+        flags.sampleEnableStuckDetection ? defaultStalledAfter : Duration.infinity,
+      )
+      return {
+        due: () => Math.min(deadline, Math.max(ticket.startedAt, lastDone) + patience),
+        expire: (now) => {
+          const waited = {
+            requestId: ticket.requestIds.at(-1) ?? "",
+            requestType: kind.type,
+            queueState: ticket.queue.current.state,
+            age: Duration.millis(now - ticket.startedAt),
+            iterations: ticket.polls,
+          }
+          fail(now >= deadline ? new DeadlineExceeded(waited) : new Stalled(waited))
+        },
+      }
+    }
+
+    const start: SampleFlow["start"] = (input, options) =>
+      Effect.suspend(() => {
+        const ticket: Ticket = {
+          input,
+          bytes: ModelInput.samplingBytes(input.prompt),
+          options,
+          startedAt: uptime(),
+          queue: new Watched(stateNow("queued")),
+          requestIds: [],
+          accepted: Deferred.unsafeMake(FiberId.none),
+          running: undefined,
+          polls: 0,
+        }
+        let owned: Owner.Owned<SampleResult.SampleResult> | undefined
+        const entry = watch(ticket, (error) => owned?.fail(error))
+        deadlines.add(entry)
+        const onExit = (exit: Exit.Exit<unknown, FutureError>) => {
+          deadlines.remove(entry)
+          if (Exit.isSuccess(exit)) lastDone = uptime()
+          else Deferred.unsafeDone(ticket.accepted, Exit.failCause(exit.cause))
+        }
+        const work = Effect.withSpan(places.withPlace(0)(produce(ticket)), "tinker.sample", {
+          captureStackTrace: false,
+          attributes: { "tinker.session_id": session.id, "tinker.sampling_session_id": samplingSessionId },
+        })
+        return Effect.map(owner.start({ operation, onExit }, work), (started) => {
+          owned = started
+          return {
+            accepted: Deferred.await(ticket.accepted),
+            requestIds: ticket.requestIds,
+            queueState: Stream.interruptWhen(ticket.queue.changes, Effect.exit(started.await)),
+            await: started.await,
+            poll: started.poll,
+            stop: started.stop,
+          }
+        })
+      })
+
+    return { start, queueState: Stream.interruptWhen(standing.changes, Effect.exit(owner.over)) }
+  })

@@ -1,0 +1,39 @@
+/** Which training step a request belongs to: `trainSteps` writes it into the journal as the request's tag. */
+import * as Option from "effect/Option"
+
+export const tagOf = (step: number): string => `step ${step}`
+
+const stepOf = (tag: Option.Option<string>): number | undefined => {
+  const digits = /^step (\d+)$/.exec(Option.getOrElse(tag, () => ""))?.[1]
+  return digits === undefined ? undefined : Number(digits)
+}
+
+/** One half of a step; what has not failed counts as done. */
+interface Half {
+  readonly operation: string
+  readonly tag: Option.Option<string>
+  readonly succeeded: boolean | undefined
+}
+
+/** How far the steps of a journal have come. */
+export const progress = (
+  calls: ReadonlyArray<Half>,
+): { readonly nextStep: number; readonly unfinished: Option.Option<number> } => {
+  let last = -1
+  let isPassed = false
+  let isUpdated = false
+  for (const { operation, succeeded, tag } of calls) {
+    const step = stepOf(tag)
+    if (step === undefined || step < last) continue
+    if (step > last) {
+      last = step
+      isPassed = false
+      isUpdated = false
+    }
+    if (operation === "optim_step") isUpdated ||= succeeded !== false
+    else isPassed ||= succeeded !== false
+  }
+  // A step of which neither half was done is still to be done.
+  if (last >= 0 && !isPassed && !isUpdated) return { nextStep: last, unfinished: Option.none() }
+  return { nextStep: last + 1, unfinished: isPassed && !isUpdated ? Option.some(last) : Option.none() }
+}

@@ -1,0 +1,205 @@
+/** From the call of an operation to its result: a place in the order, the submission in its turn, the future. */
+import * as Clock from "effect/Clock"
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
+import * as Stream from "effect/Stream"
+import * as ApiFuture from "../ApiFuture.ts"
+import type { ClientClosed, SessionLost, SubmitError, TinkerError, TrainingError } from "../TinkerError.ts"
+import type { Service as Transport } from "../Transport.ts"
+import type * as Sequencer from "./Sequencer.ts"
+import type * as Turns from "./Turns.ts"
+import { Watched } from "./Watched.ts"
+
+/** An operation that has its place in the order. */
+export interface Ticket<out A, out E = never> {
+  /** Waits until the server has it. Interrupting it changes nothing for the operation. */
+  readonly acknowledged: Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError | E>
+  /** Waits for the result. */
+  readonly await: Effect.Effect<A, TrainingError | E>
+  /** Gives it up if it was not sent yet; tells whether that was so. */
+  readonly cancel: Effect.Effect<boolean>
+  /** Where it stands: `queued`, `submitting`, what delays that, and then what the server says. */
+  readonly queueState: Stream.Stream<ApiFuture.QueueState>
+}
+
+/** What an operation is, before it has a number. */
+export interface Operation<B, A> extends Pick<
+  Sequencer.Call,
+  "requests" | "parallel" | "repeatable" | "named" | "separable" | "heals" | "follows"
+> {
+  readonly kind: ApiFuture.Kind<B>
+  readonly combine: (results: ReadonlyArray<B>) => A
+  readonly tag: Option.Option<string>
+  readonly wait: ApiFuture.Options
+  /** Told of each result before those who wait are. */
+  readonly onSuccess: (seq: number, result: B) => void
+}
+
+export interface Deps {
+  readonly transport: Transport
+  readonly turns: Turns.Turns<ClientClosed | SessionLost>
+  readonly sequencer: Sequencer.Sequencer
+  readonly futures: ApiFuture.Service
+  readonly settled: Sequencer.Sequencer["settled"]
+}
+
+/** A submission under way: `run` in its turn, `giveUp` if there is none. */
+interface Pending<A> {
+  readonly ticket: Ticket<A>
+  readonly run: Effect.Effect<Exit.Exit<void, SubmitError>>
+  readonly giveUp: (error: SubmitError) => void
+}
+
+const delayState = (error: TinkerError): string =>
+  error._tag === "RateLimited" ? "paused_rate_limit" : error._tag === "BillingPaused" ? "paused_billing" : "unreachable"
+
+const future = <B, A>(
+  futures: ReadonlyArray<ApiFuture.ApiFuture<B>>,
+  combine: (results: ReadonlyArray<B>) => A,
+): ApiFuture.ApiFuture<A> => {
+  const [only] = futures
+  return only !== undefined && futures.length === 1
+    ? ApiFuture.map(only, (result) => combine([result]))
+    : ApiFuture.map(ApiFuture.all(futures), combine)
+}
+
+/** Attaches to a result, so that its end is known here first. */
+export const attach = <B, A>(
+  { futures, settled }: Pick<Deps, "futures" | "settled">,
+  operation: Pick<Operation<B, A>, "kind" | "named" | "wait" | "onSuccess">,
+  acknowledged: Omit<Sequencer.Acknowledged, "submittedIn"> & Pick<ApiFuture.Options, "submittedIn">,
+): Effect.Effect<ApiFuture.ApiFuture<B>> =>
+  futures.attach(operation.kind, acknowledged.requestId, {
+    ...operation.wait,
+    submittedIn: acknowledged.submittedIn,
+    onExit: (exit) => {
+      settled(acknowledged, { kind: operation.kind.type, named: operation.named }, exit)
+      // It is of this kind: it was decoded as such.
+      if (Exit.isSuccess(exit)) operation.onSuccess(acknowledged.seq, exit.value as B)
+    },
+  })
+
+const pend = <B, A>(deps: Deps, operation: Operation<B, A>, now: number): Pending<A> => {
+  const acknowledged = Deferred.unsafeMake<ApiFuture.ApiFuture<A>, SubmitError>(FiberId.none)
+  const state = new Watched<ApiFuture.QueueState>({ state: "queued", reason: Option.none(), since: now })
+  let phase: "queued" | "cancelled" | "begun" = "queued"
+
+  const show = (shown: string, reason: Option.Option<string>) =>
+    Effect.map(Clock.currentTimeMillis, (now) => {
+      const { current } = state
+      const since = current.state === shown ? current.since : now
+      if (since === now || Option.getOrUndefined(reason) !== Option.getOrUndefined(current.reason))
+        state.set({ state: shown, reason, since })
+    })
+
+  const submit = Effect.suspend(() => {
+    const parts: Array<ApiFuture.ApiFuture<B>> = []
+    return Effect.map(
+      deps.sequencer.submit({
+        ...operation,
+        kind: operation.kind.type,
+        onAcknowledged: (chunk, known) =>
+          Effect.map(attach(deps, operation, known), (part) => {
+            parts[chunk] = part
+          }),
+        onDelay: (error) => show(delayState(error), Option.some(error.message)),
+      }),
+      () => future(parts, operation.combine),
+    )
+  })
+
+  const run = Effect.suspend(() => {
+    // Nobody waits for it any more, and it has no number yet.
+    if (phase === "cancelled") return Effect.succeed(Exit.void)
+    phase = "begun"
+    return Effect.zipRight(show("submitting", Option.none()), Effect.exit(submit)).pipe(
+      Effect.map((exit) => {
+        Deferred.unsafeDone(acknowledged, exit)
+        return Exit.asVoid(exit)
+      }),
+    )
+  })
+
+  const wait = Deferred.await(acknowledged)
+  return {
+    run,
+    giveUp: (error) => Deferred.unsafeDone(acknowledged, Exit.fail(error)),
+    ticket: {
+      acknowledged: wait,
+      await: Effect.flatMap(wait, (future) => result(deps.sequencer, future)),
+      cancel: Effect.sync(() => {
+        if (phase === "queued") {
+          phase = "cancelled"
+          // Whoever else waits for it must not wait for ever.
+          Deferred.unsafeDone(acknowledged, Exit.interrupt(FiberId.none))
+        }
+        return phase === "cancelled"
+      }),
+      queueState: Stream.concat(
+        Stream.interruptWhen(state.changes, Effect.exit(wait)),
+        Stream.unwrap(
+          Effect.matchCause(wait, { onFailure: () => Stream.empty, onSuccess: (future) => future.queueState }),
+        ),
+      ),
+    },
+  }
+}
+
+/** A conflict over a number that broke the sequence is told as what it means. */
+export const result = <A>(
+  { broken }: Sequencer.Sequencer,
+  future: ApiFuture.ApiFuture<A>,
+): Effect.Effect<A, TrainingError> =>
+  Effect.catchTag(future.await, "RequestRejected", (error) =>
+    error.reason === "Conflict"
+      ? Effect.flatMap(broken, (known): Effect.Effect<never, TrainingError> =>
+          Effect.fail(Option.getOrElse(known, () => error)),
+        )
+      : Effect.fail(error),
+  )
+
+/** Takes a ticket: in the order of the calls, at once unless too many wait. */
+export const enqueue = <B, A>(deps: Deps, operation: Operation<B, A>): Effect.Effect<Ticket<A>, SubmitError> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    const { giveUp, run, ticket } = pend(deps, operation, now)
+    return Effect.as(enqueueJob(deps, operation, { run: Effect.asVoid(run), giveUp }), ticket)
+  })
+
+/**
+ * Two operations with nothing between them. If the first is not accepted the second is not sent, and fails with the
+ * same error: an update must not be made without its gradients.
+ */
+export const enqueuePair = <B1, A1, B2, A2>(
+  deps: Deps,
+  first: Operation<B1, A1>,
+  second: Operation<B2, A2>,
+): Effect.Effect<readonly [Ticket<A1>, Ticket<A2>], SubmitError> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    const one = pend(deps, first, now)
+    const two = pend(deps, { ...second, follows: true }, now)
+    const run = Effect.flatMap(one.run, (exit) =>
+      Exit.isSuccess(exit)
+        ? Effect.asVoid(two.run)
+        : // Its failure is typed: a defect has become one in the sequencer.
+          Effect.asVoid(Effect.catchAll(exit, (error) => Effect.sync(() => two.giveUp(error)))),
+    )
+    const giveUp = (error: SubmitError) => {
+      one.giveUp(error)
+      two.giveUp(error)
+    }
+    return Effect.as(enqueueJob(deps, first, { run, giveUp }), [one.ticket, two.ticket] as const)
+  })
+
+const enqueueJob = (
+  { sequencer, turns }: Deps,
+  operation: Pick<Sequencer.Call, "heals">,
+  job: Turns.Job<ClientClosed | SessionLost>,
+): Effect.Effect<void, SubmitError> =>
+  // Not only in its turn: behind a full queue one would wait for nothing.
+  Effect.flatMap(
+    sequencer.admits(operation),
+    Option.match({ onNone: (): Effect.Effect<void, SubmitError> => turns.enqueue(job), onSome: Effect.fail }),
+  )

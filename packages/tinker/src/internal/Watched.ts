@@ -1,0 +1,32 @@
+import * as Effect from "effect/Effect"
+import * as Stream from "effect/Stream"
+
+/** A value that changes and can be watched. Lean, because there is one for each of thousands of samples. */
+export class Watched<A> {
+  current: A
+  private readonly watchers = new Set<(value: A) => void>()
+
+  constructor(current: A) {
+    this.current = current
+  }
+
+  set(value: A): void {
+    this.current = value
+    for (const watcher of this.watchers) watcher(value)
+  }
+
+  /** What it is now, and each change. */
+  get changes(): Stream.Stream<A> {
+    return Stream.asyncPush<A>((emit) =>
+      Effect.acquireRelease(
+        Effect.sync(() => {
+          const watcher = (value: A) => void emit.single(value)
+          watcher(this.current)
+          this.watchers.add(watcher)
+          return watcher
+        }),
+        (watcher) => Effect.sync(() => this.watchers.delete(watcher)),
+      ),
+    )
+  }
+}

@@ -1,0 +1,175 @@
+/** The server: reads a request, lets the script have its way with it, and answers. */
+import * as Clock from "effect/Clock"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import * as Record from "effect/Record"
+import type * as Scope from "effect/Scope"
+import type * as Scripted from "../../testing/ScriptedServer.ts"
+import * as Answers from "./Answers.ts"
+import { Dropped } from "./Dropped.ts"
+import { Faults } from "./Faults.ts"
+import { type Call, type Fate, type Matched, matchPath, modelIdOf, read, sessionOf } from "./Incoming.ts"
+import { routes } from "./Routes.ts"
+import { type Model, type Outcome, State } from "./State.ts"
+import { held, useNumber } from "./Submit.ts"
+
+const find = (method: string, path: string): Matched | undefined => {
+  for (const [operation, { endpoint }] of Record.toEntries(routes)) {
+    const params = endpoint.method === method ? matchPath(endpoint, path) : undefined
+    if (params !== undefined) return { operation, params }
+  }
+  return undefined
+}
+
+/** Does the key open the door? A token that was issued here does until it expires, whatever keys there are. */
+const isAuthorized = ({ now, seen, state }: Call): boolean => {
+  const key = seen.headers["x-api-key"] ?? ""
+  const expires = state.tokens.get(key)
+  return expires === undefined ? (state.settings.apiKeys?.includes(key) ?? true) : now < expires
+}
+
+const sessionIn = (call: Call) => {
+  const id = sessionOf(call)
+  return id === undefined ? undefined : call.state.sessions.get(id)
+}
+
+/** Does what the request asks for: all at once, except for polls, which may have to wait. */
+const answer = (call: Call): Scripted.Answer | Effect.Effect<Scripted.Answer> => {
+  const { operation } = call.seen
+  if (operation === undefined) return Answers.detail(404, "Not Found")
+  if (!isAuthorized(call)) return Answers.detail(401, "Invalid API key")
+  if (sessionIn(call)?.state === "ended") return Answers.detail(410, "Session is gone")
+  return routes[operation].answer(call)
+}
+
+const outcomeOf = (failure: Extract<Scripted.Action, { readonly failFuture: unknown }>["failFuture"]): Outcome =>
+  "status" in failure
+    ? { _tag: "Refused", ...failure }
+    : { _tag: "Failed", error: failure.error, category: failure.category }
+
+const fateOf = (fault: Scripted.Fault): Fate => {
+  if ("failFuture" in fault) return { outcome: outcomeOf(fault.failFuture) }
+  if ("expireFuture" in fault) return { expires: true }
+  if ("stateFor" in fault) return { pause: fault.stateFor }
+  return {}
+}
+
+/** Statuses that say no to the request itself, not that it should come again. */
+const isRejection = (status: number): boolean => status >= 400 && status < 500 && ![402, 408, 409, 429].includes(status)
+
+export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Service, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const scope = yield* Effect.scope
+    const { faults: initial = [], ...settings } = options
+    const state = new State(settings)
+    const faults = new Faults()
+    const log: Array<Scripted.Seen> = []
+    const startedAt = yield* Clock.currentTimeMillis
+    for (const fault of initial) faults.add(fault, startedAt)
+
+    /** Fibers for the work that was accepted and takes time. */
+    const startWork = Effect.suspend(() => {
+      const lanes = [...state.waiting]
+      state.waiting.clear()
+      return Effect.forEach(lanes, (lane) => Effect.forkIn(Effect.interruptible(lane.work), scope), { discard: true })
+    })
+
+    /** Changes what the server knows, and begins the work that follows from it, without anyone coming between. */
+    const change = (done: () => Scripted.Answer | Effect.Effect<Scripted.Answer>): Effect.Effect<Scripted.Answer> =>
+      Effect.uninterruptibleMask((restore) =>
+        Effect.suspend(() => {
+          const answer = done()
+          return Effect.isEffect(answer) ? restore(answer) : Effect.as(startWork, answer)
+        }),
+      )
+
+    const serve = (call: Call) => change(() => answer(call))
+
+    /** A refusal by the script, which on some servers costs the number of the request. */
+    const reject = ({ body, bodyHash, seen }: Call, answer: Scripted.Answer): Scripted.Answer => {
+      const model = state.models.get(modelIdOf(body))
+      if (state.settings.rejectedUsesNumber && isRejection(answer.status) && model && seen.seq !== undefined)
+        useNumber(state, model, seen.seq, bodyHash, answer)
+      return answer
+    }
+
+    const happen = (fault: Scripted.Fault, call: Call): Effect.Effect<Scripted.Answer, Dropped> => {
+      if ("status" in fault)
+        return change(() => reject(call, Answers.scripted(fault.status, fault.body, fault.headers)))
+      if ("garbage" in fault) return Effect.succeed(Answers.scripted(200, fault.garbage))
+      if ("hang" in fault) return Effect.never
+      if ("endSession" in fault)
+        return change(() => {
+          const session = sessionIn(call)
+          if (session !== undefined) state.endSession(session)
+          return answer(call)
+        })
+      if (!("drop" in fault)) return serve({ ...call, fate: fateOf(fault) })
+      const dropped = new Dropped({ when: fault.drop })
+      return fault.drop === "after" ? Effect.zipRight(serve(call), dropped) : dropped
+    }
+
+    /** Whatever comes of it comes later. */
+    const late = <A, E>(effect: Effect.Effect<A, E>, delay: Duration.DurationInput | undefined) =>
+      delay === undefined ? effect : Effect.flatten(Effect.zipLeft(Effect.exit(effect), Effect.sleep(delay)))
+
+    const handle = (request: Scripted.Request): Effect.Effect<Scripted.Answer, Dropped> =>
+      Effect.flatMap(Clock.currentTimeMillis, (now) => {
+        const incoming = read(request, now, find)
+        const { seen } = incoming
+        log.push(seen)
+        const call: Call = { ...incoming, state, now, fate: {} }
+        const answered: Effect.Effect<Scripted.Answer, Dropped> = Option.match(faults.meet(seen), {
+          onNone: () => serve(call),
+          onSome: (fault) => late(happen(fault, call), fault.delay),
+        })
+        return Effect.tapBoth(answered, {
+          onSuccess: ({ status }) => Effect.sync(() => (seen.answered = status)),
+          onFailure: ({ when }) => Effect.sync(() => (seen.answered = when)),
+        })
+      })
+
+    const fault = (fault: Scripted.Fault): Effect.Effect<Scripted.FaultHandle> =>
+      Effect.map(Clock.currentTimeMillis, (now) => {
+        const rule = faults.add(fault, now)
+        return { fired: Effect.sync(() => rule.fired), remove: Effect.sync(() => faults.remove(rule)) }
+      })
+
+    return {
+      handle,
+      fault,
+      rateLimit: ({ retryAfter, ...window }) =>
+        fault({
+          ...window,
+          status: 429,
+          body: { detail: "Too many requests" },
+          headers: retryAfter === undefined ? {} : { "retry-after": String(Math.ceil(Duration.toSeconds(retryAfter))) },
+        }),
+      configure: (change) => Effect.sync(() => state.configure(change)),
+      endSession: (id) =>
+        Effect.sync(() => {
+          for (const session of state.sessions.values())
+            if (id === undefined || id === session.id) state.endSession(session)
+        }),
+      requests: Effect.sync(() => log.map((seen) => ({ ...seen }))),
+      requestsTo: (operation) =>
+        Effect.sync(() => log.flatMap((seen) => (seen.operation === operation ? [{ ...seen }] : []))),
+      sessions: Effect.sync(() => [...state.sessions.values()].map((session) => ({ ...session }))),
+      models: Effect.sync(() => [...state.models.values()].map(modelOf)),
+      checkpoints: Effect.sync(() =>
+        [...state.checkpoints.values()].map(({ kind, modelId, path, weights }) => ({ path, kind, modelId, weights })),
+      ),
+    }
+  })
+
+const modelOf = (model: Model): Scripted.Model => ({
+  id: model.id,
+  sessionId: model.sessionId,
+  baseModel: model.baseModel,
+  applied: [...model.applied],
+  hash: model.hash,
+  weights: model.weights,
+  gradient: model.gradient,
+  held: held(model),
+})

@@ -1,0 +1,132 @@
+/** A request as the server reads it. */
+import * as Either from "effect/Either"
+import * as Encoding from "effect/Encoding"
+import * as Predicate from "effect/Predicate"
+import type * as Scripted from "../../testing/ScriptedServer.ts"
+import type { Endpoint } from "../../Endpoint.ts"
+import type { ForwardBackwardRequest } from "../proto/tinker_public_pb.ts"
+import * as Hash from "../Hash.ts"
+import * as Pass from "./Pass.ts"
+import type { Mutable, Outcome, State } from "./State.ts"
+
+export type Body =
+  | { readonly _tag: "None" }
+  | { readonly _tag: "Json"; readonly value: unknown }
+  | { readonly _tag: "Protobuf"; readonly message: ForwardBackwardRequest }
+  | { readonly _tag: "Unreadable"; readonly status: 415 | 422; readonly problem: string }
+
+export interface Incoming {
+  readonly seen: Mutable<Scripted.Seen>
+  readonly body: Body
+  /** What the endpoint's path says. */
+  readonly params: Readonly<Record<string, string>>
+  readonly bodyHash: string
+}
+
+/** What a script has in mind for the future of a request. */
+export interface Fate {
+  readonly outcome?: Outcome
+  readonly expires?: boolean
+  readonly pause?: Extract<Scripted.Action, { readonly stateFor: unknown }>["stateFor"]
+}
+
+/** A request in the hands of the server. */
+export interface Call extends Incoming {
+  readonly state: State
+  readonly now: number
+  readonly fate: Fate
+}
+
+const readBody = ({ body, headers }: Scripted.Request): Body => {
+  if (body.length === 0) return { _tag: "None" }
+  const encoding = headers["content-encoding"] ?? "identity"
+  if (encoding !== "identity") return { _tag: "Unreadable", status: 415, problem: `can't read ${encoding}` }
+  if (headers["content-type"]?.startsWith("application/x-protobuf") === true) {
+    return Either.match(Pass.message(body), {
+      onLeft: (problem) => ({ _tag: "Unreadable", status: 422, problem }),
+      onRight: (message) => ({ _tag: "Protobuf", message }),
+    })
+  }
+  try {
+    return { _tag: "Json", value: JSON.parse(new TextDecoder().decode(body)) }
+  } catch {
+    return { _tag: "Unreadable", status: 422, problem: "JSON decode error" }
+  }
+}
+
+/** A value of the body, where it is an object. */
+export const fieldOf = (body: Body, name: string): unknown =>
+  body._tag === "Json" && Predicate.isRecord(body.value) ? body.value[name] : undefined
+
+const numberOf = (body: Body): number | undefined => {
+  const number = body._tag === "Protobuf" ? body.message.seqId : fieldOf(body, "seq_id")
+  return typeof number === "number" ? number : undefined
+}
+
+export const read = (
+  request: Scripted.Request,
+  now: number,
+  find: (method: string, path: string) => Matched | undefined,
+): Incoming => {
+  const [path = ""] = request.path.split("?")
+  const [, below] = path.split("/api/v1/")
+  const matched = below === undefined ? undefined : find(request.method, below)
+  const body = readBody(request)
+  return {
+    seen: {
+      at: now,
+      operation: matched?.operation,
+      method: request.method,
+      path,
+      headers: request.headers,
+      json: body._tag === "Json" ? body.value : undefined,
+      bytes: request.body,
+      seq: numberOf(body),
+      answered: undefined,
+    },
+    body,
+    params: matched?.params ?? {},
+    bodyHash: Hash.fingerprint(request.body),
+  }
+}
+
+export interface Matched {
+  readonly operation: Scripted.Operation
+  readonly params: Readonly<Record<string, string>>
+}
+
+/** What the path says for the names in the endpoint's own; undefined if it is another's. */
+export const matchPath = (
+  endpoint: Endpoint<never, unknown>,
+  path: string,
+): Readonly<Record<string, string>> | undefined => {
+  const names = endpoint.path.split("/")
+  const segments = path.split("/")
+  if (names.length !== segments.length) return undefined
+  const params: Record<string, string> = {}
+  for (const [i, name] of names.entries()) {
+    const segment = segments[i] ?? ""
+    if (name.startsWith(":"))
+      params[name.slice(1)] = Either.getOrElse(Encoding.decodeUriComponent(segment), () => segment)
+    else if (name !== segment) return undefined
+  }
+  return params
+}
+
+/** The model that a body names; the empty name if it names none. */
+export const modelIdOf = (body: Body): string =>
+  body._tag === "Protobuf" ? body.message.modelId : (textOf(fieldOf(body, "model_id")) ?? "")
+
+const textOf = (value: unknown): string | undefined => (typeof value === "string" ? value : undefined)
+
+/** The session that a request belongs to, by whatever it names. */
+export const sessionOf = ({ body, params, state }: Pick<Call, "body" | "params" | "state">): string | undefined => {
+  const field = (name: string) => textOf(fieldOf(body, name)) ?? ""
+  return (
+    params["sessionId"] ??
+    textOf(fieldOf(body, "session_id")) ??
+    state.models.get(modelIdOf(body))?.sessionId ??
+    state.samplers.get(params["samplerId"] ?? field("sampling_session_id"))?.sessionId ??
+    state.futures.get(field("request_id"))?.sessionId
+  )
+}

@@ -1,0 +1,257 @@
+/** What passes and samples give back: made up, but the same for the same question, and of the right shape. */
+import { create, toBinary } from "@bufbuild/protobuf"
+import * as Either from "effect/Either"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+import type { SampleRequest } from "../../api/Sampling.ts"
+import { SampleResult, type Sequence, type TopkLogprobs } from "../../SampleResult.ts"
+import * as TensorData from "../../TensorData.ts"
+import type { Sampled } from "../../testing/ScriptedServer.ts"
+import { TrainingResult } from "../../TrainingResult.ts"
+import { product } from "../Numbers.ts"
+import {
+  ArrayRecordSchema,
+  BatchedTensorSchema,
+  DType,
+  ForwardBackwardOutputSchema,
+  PromptAltTokensSchema,
+  SampledSequenceSchema,
+  SampleResponseSchema,
+  StopReason,
+  TensorSchema,
+  TopkLogprobsSchema,
+} from "../proto/tinker_public_pb.ts"
+import * as Hash from "../Hash.ts"
+import { type Datum, type Pass, promptOf } from "./Pass.ts"
+
+/** A result as it travels. */
+export interface Payload {
+  readonly contentType: string
+  readonly body: Uint8Array | string
+}
+
+export const json = (value: unknown): Payload => ({ contentType: "application/json", body: JSON.stringify(value) })
+
+const protobuf = (body: Uint8Array): Payload => ({ contentType: "application/x-protobuf", body })
+
+const bytesOf = (values: Float32Array | Int32Array | BigInt64Array): Uint8Array =>
+  new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+
+/** A log probability, from -10 to 0, both excluded. */
+const logprob = (hash: number): number => Math.fround(-10 * Hash.fraction(hash))
+
+const logprobsOf = (seed: number, length: number): Float32Array =>
+  Float32Array.from({ length }, (_, i) => logprob(Hash.mix(seed, i)))
+
+// Training
+
+const float32 = (data: Float32Array, shape: ReadonlyArray<number>) =>
+  Either.getOrThrow(TensorData.float32(data, { shape }))
+
+/** One log probability for each target, or for each token where there are no targets. */
+const logprobsOfDatum = (weights: number, datum: Datum): TensorData.Float32Tensor => {
+  const shape = datum.inputs.get("target_tokens")?.shape ?? [datum.tokens]
+  return float32(logprobsOf(Hash.mix(weights, datum.inputHash), product(shape)), shape)
+}
+
+export const training = (weights: number, pass: Pass, metrics: Readonly<Record<string, number>>): TrainingResult => {
+  const logprobs = pass.data.map((datum) => logprobsOfDatum(weights, datum))
+  const loss = logprobs.reduce((sum, { data }, index) => {
+    const weights = pass.data[index]?.inputs.get("weights")?.values
+    return data.reduce((sum, logprob, i) => sum - logprob * (weights?.[i] ?? 1), sum)
+  }, 0)
+  return {
+    outputType: "TorchLossReturn",
+    outputs: logprobs.map((logprobs) => ({ logprobs })),
+    metrics: { "loss:sum": loss, ...metrics },
+  }
+}
+
+const encodeTraining = Schema.encodeSync(TrainingResult)
+
+/** Tensors of one trailing shape travel together; another shape begins another record. */
+const records = ({ outputs, outputType }: TrainingResult) => {
+  const groups: Array<{ readonly trailing: ReadonlyArray<number>; readonly tensors: Array<TensorData.TensorData> }> = []
+  for (const { logprobs } of outputs) {
+    if (logprobs === undefined) continue
+    const trailing = logprobs.shape?.slice(1) ?? []
+    const last = groups.at(-1)
+    if (last !== undefined && last.trailing.join() === trailing.join()) last.tensors.push(logprobs)
+    else groups.push({ trailing, tensors: [logprobs] })
+  }
+  return groups.map(({ tensors, trailing }) => {
+    const parts = tensors.map(({ data }) => bytesOf(data))
+    const offsets = new BigInt64Array(parts.length + 1)
+    parts.forEach((part, i) => {
+      offsets[i + 1] = (offsets[i] ?? 0n) + BigInt(part.length)
+    })
+    const data = new Uint8Array(Number(offsets.at(-1)))
+    parts.forEach((part, i) => data.set(part, Number(offsets[i])))
+    return create(ArrayRecordSchema, {
+      typeTag: outputType,
+      numDatums: BigInt(parts.length),
+      fields: {
+        logprobs: create(BatchedTensorSchema, {
+          data,
+          offsets: bytesOf(offsets),
+          dtype: DType.DTYPE_FLOAT32,
+          trailingShape: trailing.map(BigInt),
+        }),
+      },
+    })
+  })
+}
+
+export const trainingPayload = (result: TrainingResult, wire: "protobuf" | "json"): Payload =>
+  wire === "json"
+    ? json(encodeTraining(result))
+    : protobuf(
+        toBinary(
+          ForwardBackwardOutputSchema,
+          create(ForwardBackwardOutputSchema, {
+            lossFnOutputType: result.outputType,
+            lossFnOutputs: records(result),
+            metrics: result.metrics,
+          }),
+        ),
+      )
+
+// Sampling
+
+const vocabulary = 32_000
+const tokenOf = (hash: number): number => hash % vocabulary
+
+/** Rows of the k likeliest tokens, likeliest first; the first `missing` rows say that none were computed. */
+const topkOf = (seed: number, k: number, length: number, missing: number): Option.Option<TopkLogprobs> => {
+  if (k === 0 || length === 0) return Option.none()
+  const tokenIds = new Int32Array(k * length)
+  const logprobs = new Float32Array(k * length).fill(-99999)
+  for (let row = missing; row < length; row++) {
+    const cells = logprobsOf(Hash.mix(seed, row), k).toSorted().toReversed()
+    for (let i = 0; i < k; i++) {
+      // Another token in every cell of a row.
+      tokenIds[row * k + i] = tokenOf(Hash.mix(seed, row)) + i
+      logprobs[row * k + i] = cells[i] ?? 0
+    }
+  }
+  return Option.some({ k, length, tokenIds, logprobs })
+}
+
+/** What a server says that was told nothing about sampling. */
+export const defaultSample = (weights: number, request: SampleRequest, index: number): Sampled => {
+  const seed = [promptOf(request.prompt).inputHash, request.samplingParams?.seed ?? 0, index].reduce(Hash.mix, weights)
+  return {
+    tokens: Int32Array.from({ length: request.samplingParams?.maxTokens ?? 16 }, (_, i) => tokenOf(Hash.mix(seed, i))),
+  }
+}
+
+const sequenceOf = (weights: number, request: SampleRequest, sampled: Sampled): Sequence => {
+  const tokens = Int32Array.from(sampled.tokens)
+  const seed = Hash.mix(weights, Hash.ofNumbers(tokens))
+  return {
+    tokens,
+    logprobs: Option.some(
+      sampled.logprobs === undefined ? logprobsOf(seed, tokens.length) : Float32Array.from(sampled.logprobs),
+    ),
+    stopReason: sampled.stopReason ?? "length",
+    topkLogprobs: topkOf(seed, request.topkSampleLogprobs ?? 0, tokens.length, 0),
+    sequenceId: Option.none(),
+  }
+}
+
+/** One for each token of the prompt: none for the first, and only for the last ones if so asked. */
+const promptLogprobs = (seed: number, request: SampleRequest, length: number, short: boolean): Float32Array => {
+  const logprobs = logprobsOf(seed, length)
+  const known = Math.min(request.promptLogprobsLastN ?? length, length - 1)
+  logprobs.fill(Number.NaN, 0, length - known)
+  return short ? logprobs.subarray(1) : logprobs
+}
+
+export const sample = (
+  weights: number,
+  request: SampleRequest,
+  draw: (index: number) => Sampled,
+  options: { readonly promptLogprobsShort: boolean },
+): SampleResult => {
+  const { inputHash, tokens: length } = promptOf(request.prompt)
+  const seed = Hash.mix(weights, inputHash)
+  const alternatives = request.promptAltTokensK ?? 0
+  const targets = request.targetPromptLogprobs
+  return {
+    sequences: Array.from({ length: request.numSamples ?? 1 }, (_, index) => sequenceOf(weights, request, draw(index))),
+    promptLogprobs:
+      request.promptLogprobs === true
+        ? Option.some(promptLogprobs(seed, request, length, options.promptLogprobsShort))
+        : Option.none(),
+    topkPromptLogprobs: topkOf(seed, request.topkPromptLogprobs ?? 0, length, 1),
+    promptCacheHitTokens: 0,
+    targetPromptLogprobs: Option.map(Option.fromNullable(targets), (targets) => {
+      const shape = targets.shape ?? []
+      return float32(logprobsOf(Hash.mix(seed, 1), product(shape)), shape)
+    }),
+    promptAltTokens:
+      alternatives === 0
+        ? Option.none()
+        : Option.some({
+            tokens: Either.getOrThrow(
+              TensorData.int64(
+                Int32Array.from({ length: length * alternatives }, (_, i) => tokenOf(Hash.mix(seed, i))),
+                { shape: [length, alternatives] },
+              ),
+            ),
+            logprobs: float32(logprobsOf(Hash.mix(seed, 2), length * alternatives), [length, alternatives]),
+          }),
+  }
+}
+
+const encodeSample = Schema.encodeSync(SampleResult)
+
+const tensorMessage = (tensor: TensorData.TensorData) =>
+  create(TensorSchema, {
+    encoding: {
+      case: "dense",
+      value: bytesOf(tensor.dtype === "float32" ? tensor.data : BigInt64Array.from(tensor.data, BigInt)),
+    },
+    dtype: tensor.dtype === "float32" ? DType.DTYPE_FLOAT32 : DType.DTYPE_INT64,
+    shape: tensor.shape?.map(BigInt) ?? [],
+  })
+
+const topkMessage = ({ k, length, logprobs, tokenIds }: TopkLogprobs) =>
+  create(TopkLogprobsSchema, { k, length, tokenIds: bytesOf(tokenIds), logprobs: bytesOf(logprobs) })
+
+/** A field of a message that is there only if the value is. */
+const field = <K extends string, A, B>(
+  name: K,
+  value: Option.Option<A>,
+  message: (value: A) => B,
+): { readonly [_ in K]?: B } =>
+  Option.match(value, {
+    onNone: () => ({}),
+    onSome: (value) => ({ [name]: message(value) }) as { readonly [_ in K]: B },
+  })
+
+export const samplePayload = (result: SampleResult, wire: "protobuf" | "json"): Payload =>
+  wire === "json"
+    ? json(encodeSample(result))
+    : protobuf(
+        toBinary(
+          SampleResponseSchema,
+          create(SampleResponseSchema, {
+            sequences: result.sequences.map((sequence) =>
+              create(SampledSequenceSchema, {
+                stopReason: sequence.stopReason === "stop" ? StopReason.STOP : StopReason.LENGTH,
+                tokens: bytesOf(sequence.tokens),
+                ...field("logprobs", sequence.logprobs, bytesOf),
+                ...field("topkSampledLogprobs", sequence.topkLogprobs, topkMessage),
+              }),
+            ),
+            promptCacheHitTokens: result.promptCacheHitTokens,
+            ...field("promptLogprobs", result.promptLogprobs, bytesOf),
+            ...field("topkPromptLogprobs", result.topkPromptLogprobs, topkMessage),
+            ...field("targetPromptLogprobs", result.targetPromptLogprobs, tensorMessage),
+            ...field("promptAltTokens", result.promptAltTokens, ({ logprobs, tokens }) =>
+              create(PromptAltTokensSchema, { tokens: tensorMessage(tokens), logprobs: tensorMessage(logprobs) }),
+            ),
+          }),
+        ),
+      )

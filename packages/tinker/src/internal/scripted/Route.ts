@@ -1,0 +1,61 @@
+/** How an endpoint of the API is answered: its schemas read what comes and write what goes. */
+import type * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
+import { Accepted } from "../../api/Futures.ts"
+import type * as Endpoint from "../../Endpoint.ts"
+import type * as Scripted from "../../testing/ScriptedServer.ts"
+import * as Answers from "./Answers.ts"
+import type { Call } from "./Incoming.ts"
+import { readJson, type Reply } from "./Read.ts"
+import type { State } from "./State.ts"
+
+export interface Route {
+  readonly endpoint: Endpoint.Endpoint<never, unknown>
+  /** Does all of it at once, or waits. */
+  readonly answer: (call: Call) => Scripted.Answer | Effect.Effect<Scripted.Answer>
+}
+
+// Reading and writing by the schemas of the endpoint
+
+const readParams = (schema: Schema.Schema.AnyNoContext, { params }: Call): Reply<object> =>
+  Either.mapLeft(ParseResult.decodeUnknownEither(schema)(params), (issue) => Answers.invalid(params, issue))
+
+/** The schemas say what an endpoint takes, each a part of it. */
+const readInput = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Reply<I> =>
+  Either.gen(function* () {
+    const params = endpoint.params === undefined ? {} : yield* readParams(endpoint.params, call)
+    const body: object = endpoint.body.kind === "json" ? yield* readJson(call, endpoint.body.schema) : {}
+    return { ...params, ...body } as I
+  })
+
+/** A request that is accepted has a status of its own. */
+export const write = <A, I>(schema: Schema.Schema<A, I>, value: A, { state }: Call): Scripted.Answer =>
+  Answers.json(Schema.encodeSync(schema)(value), schema.ast === Accepted.ast ? state.settings.acceptedStatus : 200)
+
+export const route = <I, A>(endpoint: Endpoint.Endpoint<I, A>, handle: (input: I, call: Call) => Reply<A>): Route => ({
+  endpoint,
+  answer: (call) =>
+    Either.merge(
+      Either.map(
+        Either.flatMap(readInput(endpoint, call), (input) => handle(input, call)),
+        (value) =>
+          endpoint.response.kind === "json" ? write(endpoint.response.schema, value, call) : Answers.json({}),
+      ),
+    ),
+})
+
+/** An answer that is not made by a schema. */
+export const plain = (
+  endpoint: Endpoint.Endpoint<never, unknown>,
+  answer: (call: Call) => Scripted.Answer | Effect.Effect<Scripted.Answer>,
+): Route => ({ endpoint, answer })
+
+export const found = <A>(value: A | undefined, what: string): Reply<A> =>
+  value === undefined ? Answers.refuse(404, `${what} not found`) : Either.right(value)
+
+export const sessionOf = (state: State, id: string) => found(state.sessions.get(id), `Session ${id}`)
+export const modelOf = (state: State, id: string) => found(state.models.get(id), `Model ${id}`)
+export const samplerOf = (state: State, id: string) => found(state.samplers.get(id), `Sampler ${id}`)
+export const checkpointOf = (state: State, path: string) => found(state.checkpoints.get(path), path)

@@ -1,0 +1,181 @@
+/**
+ * All that the server knows. Plain values that change: every request changes them in one synchronous step, so that no
+ * other request comes between.
+ */
+import * as Deferred from "effect/Deferred"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as FiberId from "effect/FiberId"
+import type * as Option from "effect/Option"
+import type { Accepted } from "../../api/Futures.ts"
+import type { LoraConfig } from "../../api/Training.ts"
+import type { OptimizerConfig } from "../../Optimizer.ts"
+import type * as Scripted from "../../testing/ScriptedServer.ts"
+import type { Payload } from "./Results.ts"
+import type { Lane } from "./Lane.ts"
+
+export type Mutable<A> = { -readonly [K in keyof A]: A[K] }
+
+/** What became of a request. `Refused` is told as the status of the poll. */
+export type Outcome =
+  | { readonly _tag: "Result"; readonly payload: Payload }
+  | { readonly _tag: "Failed"; readonly error: string; readonly category: string | undefined }
+  | { readonly _tag: "Refused"; readonly status: number; readonly detail: string }
+
+export const failed = (error: string, category = "user"): Outcome => ({ _tag: "Failed", error, category })
+export const gone: Outcome = { _tag: "Refused", status: 410, detail: "Gone" }
+
+export interface Future {
+  readonly id: string
+  readonly operation: Scripted.Operation | undefined
+  readonly sessionId: string
+  readonly done: Deferred.Deferred<Outcome>
+  outcome: Outcome | undefined
+  readonly pause: { readonly queueState: string; readonly reason?: string; readonly until: number } | undefined
+}
+
+export type Session = Mutable<Scripted.SessionState>
+
+/** A number that arrived: what it stands for, or how it was rejected. */
+export type Submitted =
+  | { readonly hash: string; readonly accepted: Accepted; readonly begin: () => void }
+  | { readonly hash: string; readonly rejected: Scripted.Answer }
+
+/** What a model was made as; a checkpoint remembers it. */
+export interface Making {
+  readonly baseModel: string
+  /** With all of its defaults. */
+  readonly lora: {
+    readonly [K in keyof LoraConfig]-?: K extends "seed" ? LoraConfig[K] : Exclude<LoraConfig[K], undefined>
+  }
+  readonly optimizerConfig: OptimizerConfig
+}
+
+export interface Model extends Making {
+  readonly id: string
+  readonly sessionId: string
+  readonly applied: Array<Scripted.Applied>
+  hash: string
+  weights: Scripted.Weights
+  gradient: number
+  /** The number that comes next: of those that arrived, or of those that succeeded where only the next is taken. */
+  next: number
+  /** Where only the next is taken: how many are accepted and not finished, and which later ones are used up. */
+  running: number
+  readonly skipped: Set<number>
+  readonly submitted: Map<number, Submitted>
+  readonly lane: Lane
+}
+
+export interface Checkpoint extends Scripted.Checkpoint {
+  readonly making: Making
+}
+
+export interface Sampler {
+  readonly id: string
+  /** The request that made it, by its hash. */
+  readonly madeBy: string
+  readonly sessionId: string
+  readonly baseModel: string
+  readonly modelPath: Option.Option<string>
+  readonly weights: Scripted.Weights
+  readonly submitted: Map<number, { readonly hash: string; readonly accepted: Accepted }>
+  /** Finished samples in the order in which they finished. */
+  readonly finished: Array<Future>
+  /** Done when another sample is finished. */
+  more: Deferred.Deferred<void>
+  clients: number
+}
+
+type Given = Omit<Scripted.Options, "faults">
+
+/** Options, with the defaults for those that have one. */
+export type Settings = {
+  readonly [K in keyof Given]-?: K extends "apiKeys" | "sample" ? Given[K] : Exclude<Given[K], undefined>
+}
+
+const defaults: Settings = {
+  mode: "dedupe",
+  rejectedUsesNumber: false,
+  wire: "both",
+  wireStatus: 415,
+  results: "protobuf",
+  flags: {},
+  dynamicFlags: {},
+  messages: {},
+  supportedModels: [
+    { model_name: "Qwen/Qwen3-8B", max_context_length: 32768, trainable: true, sampleable: true },
+    { model_name: "meta-llama/Llama-3.1-8B", max_context_length: 32768, trainable: true, sampleable: true },
+  ],
+  apiKeys: undefined,
+  tokenLife: Duration.hours(1),
+  strict: false,
+  unknownFields: [],
+  acceptedStatus: 200,
+  requestIds: "name",
+  sampleSequenceIds: true,
+  hold: Duration.seconds(30),
+  pending: "408",
+  metadataAbove: Number.POSITIVE_INFINITY,
+  work: Duration.zero,
+  metrics: () => ({}),
+  sample: undefined,
+  promptLogprobsShort: false,
+  samplerPath: "canonical",
+}
+
+const requestId = {
+  decimal: (count: number) => String(count),
+  uuid: (count: number) => `00000000-0000-4000-8000-${count.toString(16).padStart(12, "0")}`,
+  name: (count: number) => `req-${String(count).padStart(4, "0")}`,
+}
+
+export class State {
+  settings = defaults
+  readonly sessions = new Map<string, Session>()
+  readonly models = new Map<string, Model>()
+  readonly samplers = new Map<string, Sampler>()
+  readonly checkpoints = new Map<string, Checkpoint>()
+  readonly futures = new Map<string, Future>()
+  /** Requests that make something, by what they make: the same one again makes nothing new. */
+  readonly made = new Map<string, { readonly hash: string; readonly accepted: Accepted }>()
+  /** When each token that was issued expires. */
+  readonly tokens = new Map<string, number>()
+  /** Lanes with work that needs a fiber. */
+  readonly waiting = new Set<Lane>()
+  private sequences = 0
+
+  constructor(options: Given) {
+    this.configure(options)
+  }
+
+  /** An option that is undefined is as good as absent. */
+  configure(change: Given): void {
+    const given = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
+    this.settings = { ...this.settings, ...given }
+  }
+
+  future(operation: Future["operation"], sessionId: string, pause: Future["pause"]): Future {
+    const id = requestId[this.settings.requestIds](this.futures.size + 1)
+    const done = Deferred.unsafeMake<Outcome>(FiberId.none)
+    const future: Future = { id, operation, sessionId, done, outcome: undefined, pause }
+    this.futures.set(id, future)
+    return future
+  }
+
+  nextSequenceId(): string {
+    return `seq-${String(++this.sequences).padStart(4, "0")}`
+  }
+
+  endSession(session: Session): void {
+    session.state = "ended"
+    for (const future of this.futures.values()) if (future.sessionId === session.id) settle(future, gone)
+  }
+}
+
+/** The first word counts. */
+export const settle = (future: Future, outcome: Outcome): void => {
+  if (future.outcome !== undefined) return
+  future.outcome = outcome
+  Deferred.unsafeDone(future.done, Effect.succeed(outcome))
+}

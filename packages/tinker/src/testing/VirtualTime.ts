@@ -1,0 +1,117 @@
+/**
+ * Time that passes by itself: whenever every fiber of a program waits, it jumps to where the first of them wakes. A
+ * day of heartbeats, pauses and retries takes as long as the work in it. `TestClock` is the better tool to stop at a
+ * moment and look; this one is for programs that run from start to end.
+ *
+ * Only for programs that live in memory: time does not wait for a real socket or timer.
+ *
+ * @since 0.1.0
+ */
+import * as Clock from "effect/Clock"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import type * as Fiber from "effect/Fiber"
+import * as Scheduler from "effect/Scheduler"
+
+interface Native {
+  readonly setImmediate?: (task: () => void) => void
+}
+
+const { setImmediate }: Native = globalThis as Native
+
+/** When all that can run now has run, promises included. */
+const afterAll = (task: () => void): void => {
+  if (setImmediate === undefined) setTimeout(task, 0)
+  else setImmediate(task)
+}
+
+interface Sleeper {
+  readonly wakesAt: number
+  readonly wake: () => void
+}
+
+/** Knows who sleeps and who runs; moves when nobody runs. */
+class Time implements Clock.Clock, Scheduler.Scheduler {
+  readonly [Clock.ClockTypeId]: Clock.ClockTypeId = Clock.ClockTypeId
+  private now: number
+  /** The next to wake comes last; of those at the same time, the one that slept first. */
+  private readonly sleepers: Array<Sleeper> = []
+  private tasks = 0
+  private watching = false
+  private readonly scheduler = new Scheduler.MixedScheduler(2048)
+
+  constructor(now: number) {
+    this.now = now
+  }
+
+  private watch(): void {
+    if (this.watching || this.tasks > 0) return
+    this.watching = true
+    afterAll(() => {
+      this.watching = false
+      const next = this.tasks > 0 ? undefined : this.sleepers.pop()
+      if (next === undefined) return
+      this.now = next.wakesAt
+      next.wake()
+      this.watch()
+    })
+  }
+
+  readonly currentTimeMillis = Effect.sync(() => this.unsafeCurrentTimeMillis())
+  readonly currentTimeNanos = Effect.sync(() => this.unsafeCurrentTimeNanos())
+
+  unsafeCurrentTimeMillis(): number {
+    return this.now
+  }
+
+  unsafeCurrentTimeNanos(): bigint {
+    return BigInt(Math.floor(this.now * 1_000_000))
+  }
+
+  sleep(duration: Duration.Duration): Effect.Effect<void> {
+    if (!Duration.isFinite(duration)) return Effect.never
+    return Effect.async<void>((resume) => {
+      const sleeper = { wakesAt: this.now + Duration.toMillis(duration), wake: () => resume(Effect.void) }
+      const before = this.sleepers.findLastIndex(({ wakesAt }) => wakesAt > sleeper.wakesAt)
+      this.sleepers.splice(before + 1, 0, sleeper)
+      this.watch()
+      return Effect.sync(() => {
+        const index = this.sleepers.indexOf(sleeper)
+        if (index >= 0) this.sleepers.splice(index, 1)
+      })
+    })
+  }
+
+  shouldYield(fiber: Fiber.RuntimeFiber<unknown, unknown>): number | false {
+    return this.scheduler.shouldYield(fiber)
+  }
+
+  scheduleTask(task: Scheduler.Task, priority: number, fiber?: Fiber.RuntimeFiber<unknown, unknown>): void {
+    this.tasks++
+    this.scheduler.scheduleTask(
+      () => {
+        this.tasks--
+        task()
+        this.watch()
+      },
+      priority,
+      fiber,
+    )
+  }
+}
+
+/**
+ * Runs a program in time of its own, which begins at `startsAt` milliseconds since 1970 (default: 0). What it sleeps
+ * is not slept.
+ *
+ * @since 0.1.0
+ * @category running
+ */
+export const run = <A, E, R>(
+  program: Effect.Effect<A, E, R>,
+  options?: { readonly startsAt?: number | undefined },
+): Effect.Effect<A, E, R> =>
+  Effect.suspend(() => {
+    const time = new Time(options?.startsAt ?? 0)
+    return program.pipe(Effect.withClock(time), Effect.withScheduler(time))
+  })

@@ -1,0 +1,75 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Either, FastCheck as fc } from "effect"
+import * as Loss from "effect-tinker/Loss"
+import * as ModelInput from "effect-tinker/ModelInput"
+// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+import { cut, type Chunk } from "../src/internal/Chunks.js"
+import { behaviour } from "./support/Recorded.ts"
+
+/** A token, its target and its weight count 16 bytes together; some audio makes up for the rest. */
+const counting = (bytes: number) => {
+  const tokens = new Int32Array(Math.floor(bytes / 16))
+  const text = Either.getOrThrow(ModelInput.text(tokens))
+  return {
+    modelInput: ModelInput.make(text, ModelInput.dmel(new Uint8Array(bytes % 16))),
+    inputs: { targetTokens: tokens, weights: new Float32Array(tokens.length) },
+  }
+}
+
+const prepared = (...sizes: ReadonlyArray<number>) =>
+  Either.getOrThrow(Loss.prepare(Loss.crossEntropy, sizes.map(counting)))
+
+const small = (count: number) => prepared(...Array.from({ length: count }, () => 48))
+
+const lengths = (chunks: ReadonlyArray<Chunk>) => chunks.map(({ data }) => data.length)
+
+describe("Chunks", () => {
+  it("cuts where the reference does: behaviours/chunk_limits_default.json", () => {
+    const limits = { maxLength: 1024, maxBytes: 5_000_000 }
+    const cases: Readonly<Record<string, Loss.PreparedBatch>> = {
+      "1024 small datums": small(1024),
+      "1025 small datums": small(1025),
+      "two datums of exactly 2500000 bytes": prepared(2_500_000, 2_500_000),
+      "2500000 + 2500004 bytes": prepared(2_500_000, 2_500_004),
+      "one datum of 6000012 bytes then a small one": prepared(6_000_012, 48),
+    }
+    const ours = Object.entries(cases).map(([name, batch]) => [name, lengths(cut(batch, limits))])
+    expect(Object.fromEntries(ours)).toEqual(behaviour("behaviours/chunk_limits_default.json").expect.result)
+  })
+
+  it("makes no request of nothing", () => {
+    expect(cut({ ...small(1), data: [] }, { maxLength: 1, maxBytes: 1 })).toEqual([])
+  })
+
+  it("goes on when a server allows nothing at all: each datum alone", () => {
+    for (const limits of [
+      { maxLength: 0, maxBytes: 1e9 },
+      { maxLength: 9, maxBytes: 0 },
+      { maxLength: -1, maxBytes: -1 },
+    ])
+      expect(lengths(cut(small(3), limits))).toEqual([1, 1, 1])
+  })
+
+  const sizes = fc.array(fc.nat(100), { minLength: 1, maxLength: 30 })
+  const limits = fc.record({ maxLength: fc.integer({ min: 1, max: 8 }), maxBytes: fc.integer({ min: 1, max: 300 }) })
+
+  it.prop("cuts and loses nothing, within the limits, and only where it must", { sizes, limits }, (given) => {
+    const { maxBytes, maxLength } = given.limits
+    const batch = prepared(...given.sizes)
+    const chunks = cut(batch, given.limits)
+    // The very same datums, in their order.
+    const cutData = chunks.flatMap(({ data }) => data)
+    expect(cutData.length).toBe(batch.data.length)
+    expect(cutData.every((datum, index) => datum === batch.data[index])).toBe(true)
+    for (const [index, { bytes, data, loss }] of chunks.entries()) {
+      expect(loss).toBe(batch.loss)
+      expect(bytes).toBe(data.reduce((sum, datum) => sum + datum.bytes, 0))
+      expect(data.length).toBeGreaterThan(0)
+      expect(data.length).toBeLessThanOrEqual(maxLength)
+      if (data.length > 1) expect(bytes).toBeLessThanOrEqual(maxBytes)
+      // Greedy: even the first datum of the next chunk would have been too much.
+      const next = chunks[index + 1]?.data[0]
+      if (next !== undefined) expect(data.length === maxLength || bytes + next.bytes > maxBytes).toBe(true)
+    }
+  })
+})

@@ -1,0 +1,688 @@
+import { describe, it } from "@effect/vitest"
+import { Chunk, Duration, Effect, Exit, Fiber, Option, Redacted, Scope, Stream } from "effect"
+import { CustomLoss, Loss, Optimizer, ServiceClient } from "effect-tinker"
+import { expect } from "vitest"
+import * as Clients from "./support/Clients.ts"
+
+const { adam, applied, baseModel, datum, ending, fault, lora, model, pass, run, sent, server } = Clients
+
+const batch = [datum(1, 2, 3)]
+
+describe("order", () => {
+  it.effect("is that of the calls, however many fibers make them", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* Effect.forEach(
+          Array.from({ length: 40 }, (_, i) => i),
+          (i) => client.saveState(`s${i}`),
+          { concurrency: "unbounded" },
+        )
+        const names = (yield* (yield* server).requestsTo("save_weights")).map(
+          ({ json }) => (json as { path: string }).path,
+        )
+        expect(names).toEqual(Array.from({ length: 40 }, (_, i) => `s${i}`))
+      }),
+    ),
+  )
+
+  it.effect("holds behind a full queue, too", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora({ maxQueued: 2 })
+        yield* fault({ on: "save_weights", delay: "1 minute", times: 1 })
+        const fibers = yield* Effect.forEach(
+          Array.from({ length: 12 }, (_, i) => i),
+          (i) => Effect.fork(client.saveState(`s${i}`)),
+        )
+        yield* Effect.sleep("1 second")
+        // One is being sent, two wait, the others wait for a place.
+        expect(yield* sent("save_weights")).toEqual([1])
+        yield* Fiber.joinAll(fibers)
+        const names = (yield* (yield* server).requestsTo("save_weights")).map(
+          ({ json }) => (json as { path: string }).path,
+        )
+        expect(names).toEqual(Array.from({ length: 12 }, (_, i) => `s${i}`))
+      }),
+    ),
+  )
+
+  it.effect("enqueue completes with the place, submit with the server's word, the plain form with the result", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", delay: "10 seconds", times: 2 })
+        const began = yield* Effect.clock.pipe(Effect.map((clock) => clock.unsafeCurrentTimeMillis()))
+        const took = Effect.clock.pipe(Effect.map((clock) => clock.unsafeCurrentTimeMillis() - began))
+        const ticket = yield* client.enqueue.optimStep(adam)
+        expect(yield* took).toBe(0)
+        const future = yield* client.submit.optimStep(adam)
+        expect(yield* took).toBe(20_000)
+        yield* future.await
+        expect(yield* took).toBe(50_000)
+        expect(yield* ending(ticket.await)).toBe("done")
+      }),
+      { work: ({ operation }) => (operation === "optim_step" ? "25 seconds" : 0) },
+    ),
+  )
+
+  it.effect("the next one is submitted while this one is being worked on", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const first = yield* client.submit.forwardBackward(batch, Loss.crossEntropy)
+        yield* client.submit.optimStep(adam)
+        expect(Option.isNone(yield* first.poll)).toBe(true)
+        expect(yield* sent("optim_step")).toEqual([2])
+      }),
+      { work: "1 hour" },
+    ),
+  )
+
+  it.effect("the first piece is polled while later ones are still being sent", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "forward_backward", nth: 2, delay: "30 seconds" })
+        yield* Effect.fork(client.forwardBackward([datum(1, 2), datum(3, 4)], Loss.crossEntropy))
+        yield* Effect.sleep("10 seconds")
+        expect(yield* sent("forward_backward")).toEqual([1, 2])
+        const polls = yield* (yield* server).requestsTo("retrieve_future")
+        // Of the model that was made, and of the first piece.
+        expect(new Set(polls.map(({ json }) => (json as { request_id: string }).request_id)).size).toBe(2)
+      }),
+      { flags: { fwdbwd_max_chunk_len: 1 } },
+    ),
+  )
+})
+
+describe("a training step", () => {
+  it.effect("is a pass and an update with nothing between them", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const steps = Array.from({ length: 5 }, (_, i) => client.trainStep([datum(i, i + 1)], Loss.crossEntropy, adam))
+        yield* Effect.all([...steps, client.saveState("a")], { concurrency: "unbounded" })
+        expect((yield* applied).map((step) => step.split(" ")[1])).toEqual([
+          ...Array.from({ length: 5 }, () => ["forward_backward", "optim_step"]).flat(),
+          "save_weights",
+        ])
+      }),
+    ),
+  )
+
+  it.effect("tells metrics of both halves, tokens and times", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", delay: "3 seconds" })
+        const step = yield* client.trainStep([datum(1, 2, 3), datum(4, 5)], Loss.crossEntropy, adam)
+        expect(step).toMatchObject({ step: 0, tokens: 3 })
+        expect(Object.keys(step.metrics)).toEqual(expect.arrayContaining(["loss:sum", "grad_norm:mean"]))
+        expect(Duration.toMillis(step.queueTime)).toBe(3_000)
+        expect(Duration.toMillis(step.duration)).toBe(10_000)
+      }),
+      {
+        work: ({ operation }) => (operation === "optim_step" ? "10 seconds" : 0),
+        metrics: ({ operation }) => (operation === "optim_step" ? { "grad_norm:mean": 1 } : {}),
+      },
+    ),
+  )
+
+  it.effect("whose pass is not accepted sends no update, and both halves tell why", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "forward_backward", status: 403, body: { detail: "no" } })
+        const error = yield* Effect.flip(client.trainStep(batch, Loss.crossEntropy, adam))
+        expect(error._tag).toBe("StepFailed")
+        if (error._tag !== "StepFailed") return
+        expect(error.message).toContain("the pass failed: forward_backward is forbidden")
+        expect(Exit.isFailure(error.pass) && Exit.isFailure(error.update)).toBe(true)
+        expect(yield* sent("optim_step")).toEqual([])
+        expect(yield* ending(client.trainStep(batch, Loss.crossEntropy, adam))).toBe("done")
+      }),
+    ),
+  )
+
+  it.effect("whose update fails tells that its pass succeeded", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", failFuture: { error: "boom" } })
+        const error = yield* Effect.flip(client.trainStep(batch, Loss.crossEntropy, adam))
+        expect(error).toMatchObject({ _tag: "StepFailed", pass: { _tag: "Success" }, update: { _tag: "Failure" } })
+        expect(error.message).toContain("the pass succeeded; the update failed")
+      }),
+    ),
+  )
+
+  it.effect("with bad data is refused before anything is sent", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        expect(yield* ending(client.trainStep([], Loss.crossEntropy, adam))).toBe("InvalidInput")
+        expect(yield* ending(client.trainStep(batch, Loss.crossEntropy, Optimizer.adam({ learningRate: -1 })))).toBe(
+          "InvalidInput",
+        )
+        expect(yield* sent("forward_backward")).toEqual([])
+      }),
+    ),
+  )
+})
+
+describe("training steps as a stream", () => {
+  const batches = (n: number) => Stream.map(Stream.range(0, n - 1), (i) => [datum(i, i + 1)])
+
+  it.effect("come in order, one ahead of the one awaited", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        let most = 0
+        const steps = yield* batches(6).pipe(
+          client.trainSteps(Loss.crossEntropy, adam, { startAt: 10 }),
+          Stream.mapEffect((step) =>
+            Effect.map(sent("forward_backward"), (numbers) => {
+              most = Math.max(most, numbers.length - (step.step - 9))
+              return step.step
+            }),
+          ),
+          Stream.runCollect,
+        )
+        expect(Chunk.toReadonlyArray(steps)).toEqual([10, 11, 12, 13, 14, 15])
+        expect(most).toBeLessThanOrEqual(2)
+        expect(most).toBeGreaterThanOrEqual(1)
+      }),
+      { work: "10 seconds" },
+    ),
+  )
+
+  it.effect("take an optimizer of the step", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const schedule = (step: number) => Optimizer.adam({ learningRate: 1 / (step + 1) })
+        yield* Stream.runDrain(client.trainSteps(Loss.crossEntropy, schedule, { startAt: 1 })(batches(3)))
+        const rates = (yield* (yield* server).requestsTo("optim_step")).map(
+          ({ json }) => (json as { adam_params: { learning_rate: number } }).adam_params.learning_rate,
+        )
+        expect(rates).toEqual([1 / 2, 1 / 3, 1 / 4])
+      }),
+    ),
+  )
+
+  it.effect("end with the error of a schedule that throws, of the source, or of a step", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const drain = (
+          optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
+          source: Stream.Stream<ReturnType<typeof datum>[], "broken source">,
+        ) => Effect.flip(Stream.runDrain(client.trainSteps(Loss.crossEntropy, optimizer)(source)))
+        const thrown = yield* drain(() => {
+          throw new TypeError("mine")
+        }, batches(2))
+        expect(thrown).toMatchObject({ _tag: "InvalidInput", path: "optimizer" })
+        expect(yield* sent("forward_backward")).toEqual([])
+        expect(yield* drain(adam, Stream.concat(batches(2), Stream.fail("broken source" as const)))).toBe(
+          "broken source",
+        )
+        yield* fault({ on: "optim_step", failFuture: { error: "boom" } })
+        expect(yield* drain(adam, batches(3))).toMatchObject({ _tag: "StepFailed" })
+      }),
+    ),
+  )
+
+  it.effect("that nobody takes any more are not sent", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* Stream.forever(batches(1)).pipe(
+          client.trainSteps(Loss.crossEntropy, adam),
+          Stream.take(3),
+          Stream.runDrain,
+        )
+        const before = (yield* sent("forward_backward")).length
+        expect(before).toBeLessThanOrEqual(5)
+        yield* Effect.sleep("1 hour")
+        expect((yield* sent("forward_backward")).length).toBe(before)
+      }),
+      { work: "1 second" },
+    ),
+  )
+})
+
+describe("a custom loss", () => {
+  const negative = CustomLoss.analytic((data) => ({
+    loss: 7,
+    gradients: data.map(({ logprobs }) => new Float32Array(logprobs.length).fill(-1)),
+    metrics: { "mine:mean": 2 },
+  }))
+
+  it.effect("costs two passes, and tells its own loss", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const result = yield* client.forwardBackwardCustom(batch, negative)
+        expect(result.metrics).toMatchObject({ "loss:sum": 7, "mine:mean": 2 })
+        expect(result.metrics["surrogate_loss:sum"]).toBeTypeOf("number")
+        yield* client.optimStep(adam)
+        expect(yield* applied).toEqual(["1 forward", "2 forward_backward", "3 optim_step"])
+      }),
+    ),
+  )
+
+  it.effect("that throws or gives no number uses none for the second pass", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const throwing = CustomLoss.analytic(() => {
+          throw new TypeError("mine")
+        })
+        const nan = CustomLoss.analytic((data) => ({
+          loss: Number.NaN,
+          gradients: data.map(({ logprobs }) => new Float32Array(logprobs.length)),
+        }))
+        expect(yield* ending(client.forwardBackwardCustom(batch, throwing))).toBe("InvalidInput")
+        expect(yield* ending(client.forwardBackwardCustom(batch, nan))).toBe("InvalidInput")
+        yield* pass(client, 1, 2)
+        expect(yield* applied).toEqual(["1 forward", "2 forward", "3 forward_backward"])
+      }),
+    ),
+  )
+
+  it.effect("that never comes to an end resumes its caller when the client closes", () =>
+    run(
+      Effect.gen(function* () {
+        const scope = yield* Scope.make()
+        const client = yield* Scope.extend(lora(), scope)
+        const endless = CustomLoss.effect(() => Effect.never)
+        const waiting = yield* Effect.fork(ending(client.forwardBackwardCustom(batch, endless)))
+        yield* Effect.sleep("1 minute")
+        yield* Scope.close(scope, Exit.void)
+        expect(yield* Fiber.join(waiting)).toBe("ClientClosed")
+      }),
+    ),
+  )
+})
+
+describe("whoever waits resumes", () => {
+  /** A client in a scope that the test closes. */
+  const open = Effect.gen(function* () {
+    const scope = yield* Scope.make()
+    const client = yield* Scope.extend(lora(), scope)
+    return { client, close: Scope.close(scope, Exit.void) }
+  })
+
+  it.effect("after an error of the server, of whatever kind", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", failFuture: { error: "boom", category: "user" } })
+        expect(yield* ending(client.optimStep(adam))).toBe("RequestRejected UserCategory")
+        yield* fault({ on: "optim_step", failFuture: { status: 400, detail: "not loaded" } })
+        expect(yield* ending(client.optimStep(adam))).toBe("RequestRejected BadRequest")
+      }),
+    ),
+  )
+
+  it.effect("when what the server sends can't be read", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "retrieve_future", garbage: "<html>" })
+        expect(yield* ending(client.optimStep(adam))).toBe("UnexpectedResponse NotJson")
+        yield* fault({ on: "optim_step", garbage: "<html>" })
+        expect(yield* ending(client.optimStep(adam))).toBe("SequenceBroken unknown")
+      }),
+    ),
+  )
+
+  it.effect("when the scope closes while it is queued, being sent, and waited for", () =>
+    run(
+      Effect.gen(function* () {
+        const { client, close } = yield* open
+        const waited = yield* client.submit.forwardBackward(batch, Loss.crossEntropy)
+        yield* fault({ on: "optim_step", hang: true })
+        const sending = yield* client.enqueue.optimStep(adam)
+        const queued = yield* client.enqueue.saveState("a")
+        yield* Effect.sleep("1 second")
+        const ends = yield* Effect.fork(
+          Effect.all([ending(waited.await), ending(sending.await), ending(queued.await)], { concurrency: "unbounded" }),
+        )
+        const before = yield* Effect.clock.pipe(Effect.map((clock) => clock.unsafeCurrentTimeMillis()))
+        yield* close
+        const after = yield* Effect.clock.pipe(Effect.map((clock) => clock.unsafeCurrentTimeMillis()))
+        expect(yield* Fiber.join(ends)).toEqual(["ClientClosed", "ClientClosed", "ClientClosed"])
+        expect(after - before).toBe(5_000)
+        expect(yield* sent("save_weights")).toEqual([])
+        expect(yield* ending(client.optimStep(adam))).toBe("ClientClosed")
+      }),
+      { work: ({ operation }) => (operation === "forward_backward" ? "1 day" : 0) },
+    ),
+  )
+
+  it.effect("when a submission ends within the grace of closing, with its result's fate known", () =>
+    run(
+      Effect.gen(function* () {
+        const { client, close } = yield* open
+        yield* fault({ on: "optim_step", delay: "3 seconds" })
+        const ticket = yield* client.enqueue.optimStep(adam)
+        yield* Effect.sleep("1 second")
+        const acknowledged = yield* Effect.fork(ending(ticket.acknowledged))
+        yield* close
+        expect(yield* Fiber.join(acknowledged)).toBe("done")
+        expect(yield* applied).toEqual(["1 optim_step"])
+      }),
+    ),
+  )
+
+  it.effect("when more wait for a place than there are", () =>
+    run(
+      Effect.gen(function* () {
+        const scope = yield* Scope.make()
+        const client = yield* Scope.extend(lora({ maxQueued: 1, closeGrace: 0 }), scope)
+        yield* fault({ on: "save_weights", hang: true, times: 100 })
+        const fibers = yield* Effect.forEach(
+          Array.from({ length: 10 }, (_, i) => i),
+          (i) => Effect.fork(ending(client.saveState(`s${i}`))),
+        )
+        yield* Effect.sleep("1 second")
+        yield* Scope.close(scope, Exit.void)
+        expect(yield* Fiber.join(Fiber.all(fibers))).toEqual(Array.from({ length: 10 }, () => "ClientClosed"))
+      }),
+    ),
+  )
+
+  it.effect("when the client is made in a scope that is closed already", () =>
+    run(
+      Effect.gen(function* () {
+        const scope = yield* Scope.make()
+        yield* Scope.close(scope, Exit.void)
+        const client = yield* Scope.extend(lora(), scope)
+        expect(yield* ending(client.optimStep(adam))).toBe("ClientClosed")
+      }),
+    ),
+  )
+
+  it.effect("when the session is lost", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const waited = yield* client.submit.forwardBackward(batch, Loss.crossEntropy)
+        yield* fault({ on: "optim_step", hang: true })
+        const sending = yield* client.enqueue.optimStep(adam)
+        const queued = yield* client.enqueue.saveState("a")
+        yield* fault({ on: "session_heartbeat", status: 410, body: { detail: "gone" } })
+        expect(
+          yield* Effect.all([ending(waited.await), ending(sending.await), ending(queued.await)], {
+            concurrency: "unbounded",
+          }),
+        ).toEqual(["SessionLost Gone", "SessionLost Gone", "SessionLost Gone"])
+        expect(yield* ending(client.optimStep(adam))).toBe("SessionLost Gone")
+      }),
+      { work: ({ operation }) => (operation === "forward_backward" ? "1 day" : 0) },
+    ),
+  )
+
+  it.effect("a cancelled ticket interrupts who waits for it, and is not sent", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", delay: "1 minute" })
+        const first = yield* client.enqueue.optimStep(adam)
+        const second = yield* client.enqueue.saveState("a")
+        yield* Effect.sleep("1 second")
+        const waiting = yield* Effect.fork(ending(second.await))
+        expect(yield* second.cancel).toBe(true)
+        expect(yield* first.cancel).toBe(false)
+        expect(yield* Fiber.join(waiting)).toBe("interrupted")
+        expect(yield* ending(first.await)).toBe("done")
+        yield* client.saveState("b")
+        expect(yield* applied).toEqual(["1 optim_step", "2 save_weights"])
+      }),
+    ),
+  )
+})
+
+describe("checkpoints", () => {
+  it.effect("are saved with all they can be given, and loaded", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* client.trainStep(batch, Loss.crossEntropy, adam)
+        const before = (yield* model).weights
+        const saved = yield* client.saveState("a", { ttl: "1 hour", overwrite: true, userMetadata: { note: "x" } })
+        expect((yield* (yield* server).requestsTo("save_weights"))[0]?.json).toMatchObject({
+          path: "a",
+          ttl_seconds: 3600,
+          overwrite: true,
+          user_metadata: { note: "x" },
+        })
+        yield* client.trainStep(batch, Loss.crossEntropy, adam)
+        yield* client.loadStateWithOptimizer(saved.path, { weightsAccessToken: Redacted.make("tml-shared") })
+        expect((yield* model).weights).toEqual(before)
+        expect((yield* (yield* server).requestsTo("load_weights"))[0]?.json).toMatchObject({
+          optimizer: true,
+          weights_access_token: "tml-shared",
+        })
+        expect(yield* client.saveWeightsForSampler("s")).toEqual({
+          path: expect.stringContaining("/sampler_weights/s"),
+        })
+        expect(yield* client.saveWeightsExternal("e")).toMatchObject({ path: expect.stringContaining("tinker://") })
+      }),
+    ),
+  )
+
+  it.effect.each([false, true])("begin a new client, made by loading: %s", (viaLoad) =>
+    run(
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const client = yield* lora()
+        yield* client.trainStep(batch, Loss.crossEntropy, adam)
+        const { path } = yield* client.saveState("a")
+        const second = yield* service.createTrainingClientFromCheckpoint(path, { withOptimizer: true })
+        const [first, other] = yield* (yield* server).models
+        expect(other?.weights).toEqual(first?.weights)
+        expect(other?.id).toBe(second.modelId)
+        expect(yield* ending(second.trainStep(batch, Loss.crossEntropy, adam))).toBe("done")
+        const requests = (yield* (yield* server).requests).map(({ operation }) => operation)
+        expect(requests.filter((operation) => operation === "weights_info").length).toBe(viaLoad ? 0 : 1)
+      }),
+      { flags: { create_model_via_load_weights: viaLoad } },
+    ),
+  )
+
+  it.effect("of shared weights are asked about with the other's token", () =>
+    run(
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const client = yield* lora()
+        const { path } = yield* client.saveState("a")
+        yield* service.createTrainingClientFromCheckpoint(path, { weightsAccessToken: Redacted.make("tml-shared") })
+        const keys = (yield* (yield* server).requests).flatMap(({ headers, operation }) =>
+          operation === "weights_info" || operation === "load_weights" ? [headers["x-api-key"]] : [],
+        )
+        expect(keys).toEqual(["tml-shared", "tml-a"])
+      }),
+    ),
+  )
+})
+
+describe("the model", () => {
+  it.effect("tells what it is, is sampled, and unloaded", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        expect(yield* client.getInfo).toMatchObject({ modelId: client.modelId })
+        yield* client.trainStep(batch, Loss.crossEntropy, adam)
+        const sampler = yield* client.saveWeightsAndGetSamplingClient()
+        const { sequences } = yield* sampler.sample({ prompt: [1, 2], params: { maxTokens: 4 } })
+        expect(sequences[0]?.tokens).toBeInstanceOf(Int32Array)
+        const { path } = yield* client.saveWeightsForSampler("s")
+        const other = yield* client.createSamplingClient(path)
+        const again = yield* other.sample({ prompt: [1, 2], params: { maxTokens: 4 } })
+        expect(again.sequences[0]?.tokens).toEqual(sequences[0]?.tokens)
+        yield* client.unload
+        expect(yield* ending(client.optimStep(adam))).toBe("ClientClosed")
+      }),
+    ),
+  )
+
+  it.effect("is unloaded after all that was enqueued before", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", delay: "1 minute" })
+        const ticket = yield* client.enqueue.optimStep(adam)
+        yield* client.unload
+        expect(yield* ending(ticket.await)).not.toBe("ClientClosed")
+        const order = (yield* (yield* server).requests).map(({ operation }) => operation)
+        expect(order.indexOf("unload_model")).toBeGreaterThan(order.indexOf("optim_step"))
+      }),
+    ),
+  )
+
+  it.effect("each has a number of its own in the session", () =>
+    run(
+      Effect.gen(function* () {
+        const clients = yield* Effect.all([lora(), lora(), lora()], { concurrency: "unbounded" })
+        expect(new Set(clients.map(({ modelId }) => modelId)).size).toBe(3)
+        const sessions = yield* (yield* server).sessions
+        expect(sessions.length).toBe(1)
+      }),
+    ),
+  )
+})
+
+describe("two wires", () => {
+  it.effect.each([415, 400, 422] as const)(
+    "a server of JSON says %s once, and gets the same number as JSON",
+    (status) =>
+      run(
+        Effect.gen(function* () {
+          const client = yield* lora()
+          yield* client.forward(batch, Loss.crossEntropy)
+          yield* client.trainStep(batch, Loss.crossEntropy, adam)
+          expect(yield* applied).toEqual(["1 forward", "2 forward_backward", "3 optim_step"])
+          const types = (yield* (yield* server).requests).flatMap(({ headers, path, seq }) =>
+            path.includes("forward") ? [`${seq} ${headers["content-type"]}`] : [],
+          )
+          expect(types).toEqual(["1 application/x-protobuf", "1 application/json", "2 application/json"])
+        }),
+        { wire: "json", wireStatus: status, results: "json" },
+      ),
+  )
+
+  it.effect("a server of JSON that stumbles over protobuf with 500 is asked what it reads", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const isProtobuf = (type: string | undefined) => type === "application/x-protobuf"
+        yield* fault({
+          on: ({ bytes, headers }) => isProtobuf(headers["content-type"]) && bytes.length > 0,
+          status: 500,
+          body: "Internal Server Error",
+          times: 1000,
+        })
+        yield* fault({
+          on: ({ bytes, headers }) => isProtobuf(headers["content-type"]) && bytes.length === 0,
+          status: 422,
+          body: { detail: [{ type: "missing", loc: ["body"], msg: "Field required", input: null }] },
+          times: 1000,
+        })
+        yield* client.trainStep(batch, Loss.crossEntropy, adam)
+        expect(yield* applied).toEqual(["1 forward_backward", "2 optim_step"])
+        expect(yield* sent("forward_backward")).toEqual([1, undefined, 1])
+      }),
+      { results: "json" },
+    ),
+  )
+
+  it.effect("a server that refuses both tells why in its first answer", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "forward_backward", status: 400, body: { detail: "first" } })
+        yield* fault({ on: "forward_backward", status: 422, body: { detail: "second" } })
+        expect(yield* Effect.flip(pass(client, 1, 2))).toMatchObject({ _tag: "RequestRejected", detail: "first" })
+        expect(yield* ending(pass(client, 1, 2))).toBe("done")
+        // What was accepted is kept: from now on a refusal is a refusal.
+        yield* fault({ on: "forward_backward", status: 400, body: { detail: "third" } })
+        expect(yield* ending(pass(client, 1, 2))).toBe("RequestRejected BadRequest")
+        expect((yield* sent("forward_backward")).length).toBe(4)
+      }),
+    ),
+  )
+
+  it.effect("an error of the server is no matter of the wire where protobuf is read", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora({ whenUnknown: "resend" })
+        yield* fault({ on: "forward_backward", status: 500, body: { detail: "busy" } })
+        expect(yield* ending(pass(client, 1, 2))).toBe("done")
+        const types = (yield* (yield* server).requestsTo("forward_backward")).map(
+          ({ bytes, headers }) => `${headers["content-type"]} ${bytes.length > 0 ? "full" : "empty"}`,
+        )
+        expect(types).toEqual([
+          "application/x-protobuf full",
+          "application/x-protobuf empty",
+          "application/x-protobuf full",
+        ])
+      }),
+    ),
+  )
+})
+
+describe("a server that is older than a field", () => {
+  it.effect("gets the request without it, if it only carries its default, and is not asked again", () =>
+    run(
+      Effect.gen(function* () {
+        yield* lora()
+        yield* lora()
+        const bodies = (yield* (yield* server).requestsTo("create_model")).map(
+          ({ json }) => "optimizer_config" in (json as object),
+        )
+        expect(bodies).toEqual([true, false, false])
+      }),
+      { unknownFields: ["optimizer_config"] },
+    ),
+  )
+
+  it.effect("refuses what says something, in its own words", () =>
+    run(
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const optimizer = Optimizer.dimuon({ learningRate: 1e-3 })
+        const error = yield* Effect.flip(service.createLoraTrainingClient({ baseModel, optimizer }))
+        expect(error).toMatchObject({ _tag: "RequestRejected", reason: "Unprocessable" })
+        expect(error.message).toContain("optimizer_config")
+      }),
+      { unknownFields: ["optimizer_config"] },
+    ),
+  )
+
+  it.effect("gets a numbered request again under the same number", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* client.saveState("a")
+        expect(yield* sent("save_weights")).toEqual([1, 1])
+        expect(yield* applied).toEqual(["1 save_weights"])
+      }),
+      { unknownFields: ["overwrite"] },
+    ),
+  )
+})
+
+describe("a program that only asks", () => {
+  it.effect("opens no session", () =>
+    run(
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        yield* service.getServerCapabilities
+        expect(yield* (yield* server).sessions).toEqual([])
+      }),
+    ),
+  )
+})

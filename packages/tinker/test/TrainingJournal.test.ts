@@ -1,0 +1,290 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, FastCheck as fc, Option, Schema } from "effect"
+import { TrainingJournal } from "effect-tinker"
+// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+import { ledger } from "../src/internal/JournalCalls.js"
+
+type Record = TrainingJournal.Record
+
+const opened: Record = { _tag: "Opened", baseUrl: "http://a", sessionId: "s", modelId: "m", from: Option.none() }
+
+const intent = (seq: number, chunk = 0, chunks = 1, kind = "ForwardBackward"): Record => ({
+  _tag: "Intent",
+  seq,
+  operation: kind === "ForwardBackward" ? "forward_backward" : "optim_step",
+  kind,
+  chunk,
+  chunks,
+  repeatable: false,
+  idempotencyKey: `key-${seq}`,
+  hash: `hash-${seq}`,
+  tag: Option.none(),
+})
+const acknowledged = (seq: number): Record => ({ _tag: "Acknowledged", seq, requestId: `r${seq}` })
+const withdrawn = (seq: number): Record => ({ _tag: "Withdrawn", seq })
+const settled = (seq: number, succeeded = true): Record => ({ _tag: "Settled", seq, succeeded })
+
+const request = (text: string): TrainingJournal.StoredRequest => ({
+  path: "optim_step",
+  contentType: "application/json",
+  bytes: new TextEncoder().encode(text),
+})
+
+const stateOf = (...records: ReadonlyArray<Record>) =>
+  Option.getOrThrow(TrainingJournal.state([opened, ...records].map((record) => ({ record }))))
+
+const callsOf = (...records: ReadonlyArray<Record>) => {
+  const { calls, free } = ledger(stateOf(...records).steps)
+  return { calls: calls.map(({ steps, stands }) => [stands, ...steps.map(({ intent }) => intent.seq)]), free }
+}
+
+describe("state", () => {
+  it("is none where no client was opened", () => {
+    expect(TrainingJournal.state([])).toEqual(Option.none())
+    expect(TrainingJournal.state([{ record: { _tag: "Resumed" } }])).toEqual(Option.none())
+  })
+
+  it("counts lives, and keeps what was learnt last and saved last", () => {
+    const learnt = (refusedUsesNumber: boolean): Record => ({
+      _tag: "Learnt",
+      wire: Option.none(),
+      refusedUsesNumber,
+      guardsNumbers: Option.none(),
+    })
+    const state = stateOf(
+      learnt(false),
+      { _tag: "Resumed" },
+      { _tag: "Checkpoint", seq: 1, path: "a" },
+      { _tag: "Resumed" },
+      learnt(true),
+      { _tag: "Checkpoint", seq: 2, path: "b" },
+    )
+    expect(state.lives).toBe(2)
+    expect(Option.map(state.learnt, ({ refusedUsesNumber }) => refusedUsesNumber)).toEqual(Option.some(true))
+    expect(state.lastCheckpoint).toEqual(Option.some("b"))
+  })
+
+  it("tells what became of each number", () => {
+    const { steps, withdrawn: free } = stateOf(
+      intent(1),
+      acknowledged(1),
+      settled(1),
+      intent(2),
+      withdrawn(2),
+      intent(2, 0, 1, "OptimStep"),
+      acknowledged(2),
+      settled(2, false),
+      intent(3),
+      withdrawn(3),
+    )
+    expect(steps.map(({ intent, requestId, succeeded }) => [intent.seq, intent.kind, requestId, succeeded])).toEqual([
+      [1, "ForwardBackward", Option.some("r1"), Option.some(true)],
+      [2, "OptimStep", Option.some("r2"), Option.some(false)],
+    ])
+    expect([...free]).toEqual([3])
+  })
+
+  it("is that of the client that was opened last", () => {
+    const state = stateOf(
+      intent(1),
+      acknowledged(1),
+      intent(2),
+      { _tag: "Checkpoint", seq: 1, path: "a" },
+      { _tag: "Resumed" },
+      { ...opened, modelId: "m2" },
+      intent(1),
+    )
+    expect(state.opened).toEqual({ ...opened, modelId: "m2" })
+    expect(state.lives).toBe(0)
+    expect(state.lastCheckpoint).toEqual(Option.none())
+    expect(state.steps.map(({ requestId }) => requestId)).toEqual([Option.none()])
+  })
+})
+
+describe("calls", () => {
+  it("are settled, acknowledged or in doubt", () => {
+    expect(callsOf(intent(1), acknowledged(1), settled(1), intent(2), acknowledged(2), intent(3))).toEqual({
+      calls: [
+        ["settled", 1],
+        ["acknowledged", 2],
+        ["unsent", 3],
+      ],
+      free: [],
+    })
+  })
+
+  it("have all their pieces", () => {
+    expect(
+      callsOf(intent(1, 0, 2), intent(2, 1, 2), acknowledged(1), acknowledged(2), settled(2), intent(3, 0, 1)),
+    ).toEqual({
+      calls: [
+        ["acknowledged", 1, 2],
+        ["unsent", 3],
+      ],
+      free: [],
+    })
+    // Two calls of equal size are two calls.
+    expect(callsOf(intent(1, 0, 2), intent(2, 1, 2), intent(3, 0, 2), intent(4, 1, 2)).calls).toEqual([
+      ["unsent", 1, 2],
+      ["unsent", 3, 4],
+    ])
+  })
+
+  it("in parallel may have their first piece last", () => {
+    expect(callsOf(intent(1, 0, 3), intent(2, 1, 3), intent(3, 2, 3), acknowledged(3)).calls).toEqual([
+      ["unsent", 1, 2, 3],
+    ])
+  })
+
+  it("were not sent if not all of their pieces were written down", () => {
+    expect(callsOf(intent(1), acknowledged(1), intent(2, 0, 3), intent(3, 1, 3))).toEqual({
+      calls: [["acknowledged", 1]],
+      free: [2, 3],
+    })
+  })
+
+  it("are in part with the server if a later piece was refused", () => {
+    const records = [intent(1, 0, 4), intent(2, 1, 4), intent(3, 2, 4), intent(4, 3, 4), acknowledged(1), withdrawn(2)]
+    const { calls, free } = ledger(stateOf(...records).steps)
+    expect(calls.map(({ isWhole, stands, steps }) => [isWhole, stands, steps.length])).toEqual([
+      [false, "acknowledged", 1],
+    ])
+    // Nothing after the refused piece was sent, whether or not that was written down, too.
+    expect(free).toEqual([3, 4])
+  })
+
+  it("do not mix with what an earlier life did not send", () => {
+    expect(callsOf(intent(1, 0, 3), intent(2, 1, 3), intent(1, 0, 1), acknowledged(1))).toEqual({
+      calls: [["acknowledged", 1]],
+      free: [2],
+    })
+  })
+
+  it("are with the server if their results are known, even if that they were accepted is not", () => {
+    expect(callsOf(intent(1), settled(1)).calls).toEqual([["settled", 1]])
+  })
+})
+
+/** What a client does, as it writes it down: calls one after the other, each with a fate. */
+interface Life {
+  readonly records: ReadonlyArray<Record>
+  /** From how many records on, the server may have this number. */
+  readonly sentFrom: ReadonlyMap<number, number>
+}
+
+type Fate = "settled" | "acknowledged" | "refused" | "refused later"
+
+const lives = fc
+  .array(
+    fc.record({
+      chunks: fc.integer({ min: 1, max: 4 }),
+      parallel: fc.boolean(),
+      fate: fc.constantFrom<Fate>("settled", "acknowledged", "refused", "refused later"),
+    }),
+    { maxLength: 6 },
+  )
+  .map((calls): Life => {
+    const records: Array<Record> = [opened]
+    const sentFrom = new Map<number, number>()
+    let next = 1
+    for (const { chunks, fate, parallel } of calls) {
+      const seqs = Array.from({ length: chunks }, (_, chunk) => next + chunk)
+      records.push(...seqs.map((seq, chunk) => intent(seq, chunk, chunks)))
+      const order = parallel && chunks > 1 && fate !== "refused later" ? [...seqs.slice(1), seqs[0]!] : seqs
+      const refusedAt = fate === "refused" ? 0 : fate === "refused later" && chunks > 1 ? chunks - 1 : chunks
+      for (const seq of order.slice(0, refusedAt)) {
+        sentFrom.set(seq, records.length)
+        records.push(acknowledged(seq))
+        if (fate === "settled") records.push(settled(seq))
+      }
+      for (const seq of order.slice(refusedAt)) {
+        sentFrom.delete(seq)
+        records.push(withdrawn(seq))
+      }
+      next += refusedAt
+      // Gradients of a part: the client does nothing more.
+      if (refusedAt > 0 && refusedAt < chunks) break
+    }
+    return { records, sentFrom }
+  })
+
+it("a journal that ends anywhere tells what the server may have, and nothing that it can't have", () => {
+  fc.assert(
+    fc.property(lives, fc.nat(), ({ records, sentFrom }, at) => {
+      const length = 1 + (at % records.length)
+      const kept = records.slice(0, length)
+      const state = Option.getOrThrow(TrainingJournal.state(kept.map((record) => ({ record }))))
+      const { calls, free } = ledger(state.steps)
+      const told = calls.flatMap(({ steps }) => steps.map(({ intent }) => intent.seq))
+      const sent = [...sentFrom].flatMap(([seq, from]) => (from <= length ? [seq] : []))
+      const confirmed = kept.flatMap((record) => (record._tag === "Acknowledged" ? [record.seq] : []))
+
+      // In order, from the first, without a gap: the next number is the one behind them.
+      expect(told).toEqual(told.map((_, i) => i + 1))
+      // Whatever was sent is told, and whatever was acknowledged is told to be.
+      expect(told).toEqual(expect.arrayContaining(sent))
+      expect(free.filter((seq) => sent.includes(seq))).toEqual([])
+      for (const seq of confirmed)
+        expect(state.steps.find(({ intent }) => intent.seq === seq)?.requestId).toEqual(Option.some(`r${seq}`))
+      // What would be sent again is a call with all its pieces.
+      for (const { isWhole, stands } of calls) expect(stands === "unsent" && !isWhole).toBe(false)
+    }),
+    { numRuns: 1_000 },
+  )
+})
+
+it("every record survives being written down", () => {
+  const written = Schema.parseJson(TrainingJournal.Record)
+  fc.assert(
+    fc.property(lives, ({ records }) => {
+      for (const record of records)
+        expect(Schema.decodeSync(written)(Schema.encodeSync(written)(record))).toEqual(record)
+    }),
+    { numRuns: 20 },
+  )
+})
+
+describe("memory", () => {
+  const after = (...entries: ReadonlyArray<TrainingJournal.Entry>) =>
+    Effect.gen(function* () {
+      const journal = yield* TrainingJournal.memory
+      for (const entry of entries) yield* journal.append([entry])
+      return (yield* journal.read).map(({ record, request }) => [
+        record._tag,
+        request === undefined ? undefined : new TextDecoder().decode(request.bytes),
+      ])
+    })
+
+  it.effect("keeps requests until they are acknowledged or withdrawn", () =>
+    Effect.gen(function* () {
+      expect(
+        yield* after(
+          { record: intent(1), request: request("one") },
+          { record: intent(2), request: request("two") },
+          { record: intent(3), request: request("three") },
+          { record: acknowledged(1) },
+          { record: withdrawn(3) },
+        ),
+      ).toEqual([
+        ["Intent", undefined],
+        ["Intent", "two"],
+        ["Intent", undefined],
+        ["Acknowledged", undefined],
+        ["Withdrawn", undefined],
+      ])
+    }),
+  )
+
+  it.effect("never gives one request for another with its number", () =>
+    Effect.gen(function* () {
+      const again = yield* after(
+        { record: intent(1), request: request("one") },
+        // E.g. with a secret, which is not kept.
+        { record: intent(1) },
+      )
+      expect(again.at(-1)).toEqual(["Intent", undefined])
+      const anew = yield* after({ record: intent(1), request: request("one") }, { record: opened })
+      expect(anew[0]).toEqual(["Intent", undefined])
+    }),
+  )
+})

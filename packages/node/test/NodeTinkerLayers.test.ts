@@ -162,45 +162,53 @@ describe("NodeTinker.layer", () => {
   )
 })
 
-describe("NodeTinker.layerTenants", () => {
-  it.scopedLive("gives each tenant connections of its own, which end with it", () =>
-    Effect.gen(function* () {
-      const { open, ports, scripted, url } = yield* listen
-      const hosts: Array<string> = []
-      const work = Effect.gen(function* () {
-        hosts.push((yield* Host.Host).platform.runtime)
-        yield* health
-        return yield* (yield* ServiceClient.ServiceClient).session
-      })
-      const portsOf = (tenant: string) => [...(ports.get(`tml-${tenant}`) ?? [])]
-      const isOpen = (tenant: string) => portsOf(tenant).some((port) => open.has(port))
-      yield* Effect.gen(function* () {
-        for (const tenant of ["a", "b", "a", "b"]) yield* TinkerTenants.provide(tenant)(work)
-        expect(portsOf("a").filter((port) => portsOf("b").includes(port))).toEqual([])
-        expect(isOpen("a")).toBe(true)
-        yield* TinkerTenants.invalidate("a")
-        yield* until(() => !isOpen("a"))
-        expect(isOpen("b")).toBe(true)
-      }).pipe(
-        Effect.provide(
-          NodeTinker.layerTenants({
-            lookup: (tenant) => Effect.succeed({ baseUrl: url, apiKey: Redacted.make(`tml-${tenant}`) }),
-            session: (displayName) => ({ displayName }),
-            // The server's end of an idle connection must not be what closes it.
-            http: { keepAliveTimeout: "1 minute" },
-          }),
-        ),
-      )
-      yield* until(() => open.size === 0)
-      expect(hosts).toEqual(["node", "node", "node", "node"])
-      const names = (yield* scripted.requestsTo("create_session")).map(({ headers, json }) => [
-        headers["x-api-key"],
-        (json as { readonly display_name: string }).display_name,
-      ])
-      expect(names).toEqual([
-        ["tml-a", "a"],
-        ["tml-b", "b"],
-      ])
-    }),
+describe("tenants", () => {
+  const ways = {
+    layerTenants: NodeTinker.layerTenants<never>,
+    makeTenants: (options: NodeTinker.TenantsOptions<never, never>) =>
+      Layer.provide(Layer.scoped(TinkerTenants.TinkerTenants, NodeTinker.makeTenants(options)), RateLimiter.layer),
+  }
+
+  it.scopedLive.each(["layerTenants", "makeTenants"] as const)(
+    "%s: each has connections of its own, which end with it",
+    (way) =>
+      Effect.gen(function* () {
+        const { open, ports, scripted, url } = yield* listen
+        const hosts: Array<string> = []
+        const work = Effect.gen(function* () {
+          hosts.push((yield* Host.Host).platform.runtime)
+          yield* health
+          return yield* (yield* ServiceClient.ServiceClient).session
+        })
+        const portsOf = (tenant: string) => [...(ports.get(`tml-${tenant}`) ?? [])]
+        const isOpen = (tenant: string) => portsOf(tenant).some((port) => open.has(port))
+        yield* Effect.gen(function* () {
+          for (const tenant of ["a", "b", "a", "b"]) yield* TinkerTenants.provide(tenant)(work)
+          expect(portsOf("a").filter((port) => portsOf("b").includes(port))).toEqual([])
+          expect(isOpen("a")).toBe(true)
+          yield* TinkerTenants.invalidate("a")
+          yield* until(() => !isOpen("a"))
+          expect(isOpen("b")).toBe(true)
+        }).pipe(
+          Effect.provide(
+            ways[way]({
+              lookup: (tenant) => Effect.succeed({ baseUrl: url, apiKey: Redacted.make(`tml-${tenant}`) }),
+              session: (displayName) => ({ displayName }),
+              // The server's end of an idle connection must not be what closes it.
+              http: { keepAliveTimeout: "1 minute" },
+            }),
+          ),
+        )
+        yield* until(() => open.size === 0)
+        expect(hosts).toEqual(["node", "node", "node", "node"])
+        const names = (yield* scripted.requestsTo("create_session")).map(({ headers, json }) => [
+          headers["x-api-key"],
+          (json as { readonly display_name: string }).display_name,
+        ])
+        expect(names).toEqual([
+          ["tml-a", "a"],
+          ["tml-b", "b"],
+        ])
+      }),
   )
 })

@@ -36,11 +36,9 @@ describe.sequential("NodeHost.zstd", () => {
       const zstd = yield* load
       for (const host of [yield* NodeHost.make, yield* elsewhere(withoutOwn)]) {
         const compress = yield* Effect.flatten(host.zstd)
-        fc.assert(
-          fc.property(fc.uint8Array({ minLength: 1, maxLength: 300 }), (bytes) => {
-            expect(zstd.decompress(Effect.runSync(compress(bytes)))).toEqual(bytes)
-          }),
-        )
+        for (const bytes of fc.sample(fc.uint8Array({ minLength: 1, maxLength: 300 }), 100)) {
+          expect(zstd.decompress(yield* compress(bytes))).toEqual(bytes)
+        }
         const zeros = new Uint8Array(100_000)
         expect((yield* compress(zeros)).length).toBeLessThan(1000)
       }

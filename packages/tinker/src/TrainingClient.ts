@@ -381,7 +381,7 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
       futures,
       settled: (request, call, exit) => {
         sequencer.settled(request, call, exit)
-        if (isFinal(exit)) note({ _tag: "Settled", seq: request.seq, succeeded: Exit.isSuccess(exit) })
+        if (isFinal(exit)) note({ _tag: "Settled", seq: request.seq, succeeded: isDone(exit) })
       },
     }
     const saved = (seq: number, path: string) => {
@@ -677,6 +677,10 @@ const seconds = (ttl: Duration.DurationInput | undefined): Either.Either<number 
 
 const tokensOf = ({ data }: Loss.PreparedBatch): number =>
   data.reduce((sum, { chunks }) => sum + Option.getOrElse(ModelInput.length({ chunks }), () => 0), 0)
+
+/** Was it done? If only its result is lost it was. */
+const isDone = (exit: Exit.Exit<unknown, FutureError>): boolean =>
+  Exit.isSuccess(exit) || Option.exists(Cause.failureOption(exit.cause), ({ _tag }) => _tag === "PromiseExpired")
 
 /** Did the server pronounce on it? That nobody waited any longer is no verdict. */
 const isFinal = (exit: Exit.Exit<unknown, FutureError>): boolean => {

@@ -539,6 +539,34 @@ describe("the program's end", () => {
   )
 })
 
+describe("a program's end, or that of the only one who asked, before anything was made", () => {
+  const both = (end: (scope: Scope.CloseableScope, asking: Fiber.Fiber<unknown, string>) => Effect.Effect<unknown>) =>
+    Effect.gen(function* () {
+      const fibers = yield* Supervisor.track
+      const scope = yield* Scope.make()
+      const { get } = yield* LeaseMap.make({
+        idleTimeToLive: Duration.minutes(1),
+        closed: () => "closed",
+        make: () => Effect.never,
+      }).pipe(Scope.extend(scope), Effect.supervised(fibers))
+      const asking = yield* Effect.fork(Effect.scoped(get("a")))
+      // Asked, but the fiber that is to make it has not begun.
+      yield* Effect.fork(end(scope, asking))
+      const exit = yield* Fiber.await(asking)
+      yield* Scope.close(scope, Exit.void)
+      yield* Effect.sleep("1 second")
+      expect(yield* fibers.value).toEqual([])
+      return exit
+    }).pipe(VirtualTime.run)
+
+  it.effect("leaves nobody waiting", () =>
+    Effect.gen(function* () {
+      expect(yield* both((scope) => Scope.close(scope, Exit.void))).toEqual(Exit.fail("closed"))
+      expect(Exit.isInterrupted(yield* both((_, asking) => Fiber.interrupt(asking)))).toBe(true)
+    }),
+  )
+})
+
 describe("Tinker.layer", () => {
   it.effect("is all of the SDK for a configuration, also where there are several", () =>
     around(

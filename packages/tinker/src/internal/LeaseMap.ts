@@ -71,7 +71,6 @@ export const make = <A, E, E2, R>(
           const ended = Exit.isFailure(made) && Cause.isInterrupted(made.cause)
           Deferred.unsafeDone(life.made, ended ? Exit.fail(options.closed()) : made)
           yield* Scope.close(scope, Exit.isFailure(made) ? made : yield* Deferred.await(life.over))
-          all.delete(life)
         }),
       )
 
@@ -86,9 +85,15 @@ export const make = <A, E, E2, R>(
         fiber: undefined,
         timer: undefined,
       }
+      const fiber = Runtime.runFork(runtime, live(life), { immediate: false })
+      // From outside: a fiber that is interrupted before its first step never runs anything of its own.
+      fiber.addObserver(() => {
+        all.delete(life)
+        Deferred.unsafeDone(life.made, Exit.fail(options.closed()))
+      })
+      life.fiber = fiber
       current.set(name, life)
       all.add(life)
-      life.fiber = Runtime.runFork(runtime, live(life), { immediate: false })
       return life
     }
 

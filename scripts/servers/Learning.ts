@@ -1,0 +1,32 @@
+/**
+ * The toy task on a model: learning it, and how well it is known.
+ */
+import { Chunk, Effect, Stream } from "effect"
+import { Loss, Optimizer, type TrainingClient, type TrainingResult } from "effect-tinker"
+import { expect } from "./Report.ts"
+import * as ToyTask from "./ToyTask.ts"
+
+/** Of each datum. */
+export const logprobs = ({ outputs }: TrainingResult.TrainingResult): ReadonlyArray<ArrayLike<number>> =>
+  outputs.map((output) => Array.from(output["logprobs"]?.data ?? [], Number))
+
+export const lossOf = (result: TrainingResult.TrainingResult) => ToyTask.meanLoss(logprobs(result))
+
+export const currentLoss = (training: TrainingClient.Service) =>
+  Effect.map(training.forward(ToyTask.data, Loss.crossEntropy), lossOf)
+
+/** A number that is allowed to be off by this much. */
+export const near = (actual: number, wanted: number, by: number) =>
+  expect(Math.abs(actual - wanted) <= by, `expected ${wanted}, got ${actual}`)
+
+export const adam = Optimizer.adam(ToyTask.adam)
+
+/** The losses before each step. */
+export const train = (training: TrainingClient.Service, steps: number, optimizer: Optimizer.Optimizer) =>
+  Stream.range(1, steps).pipe(
+    Stream.map(() => ToyTask.data),
+    training.trainSteps(Loss.crossEntropy, optimizer),
+    Stream.map(({ pass }) => lossOf(pass)),
+    Stream.runCollect,
+    Effect.map(Chunk.toReadonlyArray),
+  )

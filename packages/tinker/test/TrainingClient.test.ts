@@ -686,3 +686,30 @@ describe("a program that only asks", () => {
     ),
   )
 })
+
+it.effect("a server that says everything a little differently is understood", () =>
+  run(
+    Effect.gen(function* () {
+      const client = yield* lora()
+      expect(yield* ending(client.trainStep(batch, Loss.crossEntropy, adam))).toBe("done")
+      const { path } = yield* client.saveWeightsForSampler("s")
+      expect(path).toBe(`tinker://${client.modelId}/s`)
+      const sampler = yield* client.createSamplingClient(path)
+      const { sequences } = yield* sampler.sample({ prompt: [1, 2], params: { maxTokens: 3 } })
+      expect(sequences[0]?.sequenceId).toEqual(Option.none())
+      const scores = yield* sampler.computeLogprobs([1, 2, 3])
+      expect([...scores].map(Number.isNaN)).toEqual([true, false, false])
+    }),
+    {
+      acceptedStatus: 202,
+      requestIds: "uuid",
+      samplerPath: "two-part",
+      sampleSequenceIds: false,
+      promptLogprobsShort: true,
+      results: "json",
+      pending: "try_again",
+      dynamicFlags: "missing",
+      metrics: () => ({ unsuffixed: 1 }),
+    },
+  ),
+)

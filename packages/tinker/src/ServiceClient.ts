@@ -10,6 +10,7 @@ import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Ref from "effect/Ref"
 import * as Scope from "effect/Scope"
+import * as Tracer from "effect/Tracer"
 import * as Api from "./Api.ts"
 import type { ServerCapabilities } from "./api/Session.ts"
 import * as ApiFuture from "./ApiFuture.ts"
@@ -95,7 +96,12 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
           Effect.interruptible,
         )
         return made
-      }).pipe(Effect.provide(Context.add(context, Scope.Scope, scope))),
+      }).pipe(
+        // Its heartbeats are not part of the work that happened to open it.
+        Effect.mapInputContext((caller: Context.Context<never>) =>
+          Context.merge(Context.omit(Tracer.ParentSpan)(caller), Context.add(context, Scope.Scope, scope)),
+        ),
+      ),
       scope,
       () => new ClientClosed({ operation: "session" }),
     )

@@ -1,5 +1,5 @@
 import { describe, it } from "@effect/vitest"
-import { Chunk, Duration, Effect, Exit, Fiber, Option, Redacted, Scope, Stream } from "effect"
+import { Chunk, Duration, Effect, Exit, Fiber, Option, Redacted, Scope, Stream, Tracer } from "effect"
 import { CustomLoss, Loss, Optimizer, ServiceClient } from "effect-tinker"
 import { expect } from "vitest"
 import * as Clients from "./support/Clients.ts"
@@ -671,6 +671,27 @@ describe("a server that is older than a field", () => {
         expect(yield* applied).toEqual(["1 save_weights"])
       }),
       { unknownFields: ["overwrite"] },
+    ),
+  )
+})
+
+describe("the session", () => {
+  it.effect("is not part of the work that happened to open it", () =>
+    run(
+      Effect.gen(function* () {
+        const parents: Array<string> = []
+        const own = yield* Effect.tracer
+        const tracer = Tracer.make({
+          ...own,
+          span: (name, parent, ...rest) => {
+            if (name === "tinker.session_heartbeat") parents.push(parent._tag)
+            return own.span(name, parent, ...rest)
+          },
+        })
+        yield* lora().pipe(Effect.withSpan("the first request"), Effect.withTracer(tracer))
+        yield* Effect.sleep("1 minute")
+        expect(new Set(parents)).toEqual(new Set(["None"]))
+      }),
     ),
   )
 })

@@ -90,7 +90,13 @@ export interface Kind<out A> {
   readonly fromProtobuf: Option.Option<(bytes: Uint8Array) => Either.Either<A, ParseResult.ParseError>>
 }
 
-const json = <A, I>(type: string, schema: Schema.Schema<A, I>): Kind<A> => ({
+/**
+ * A result that is JSON, by the wire's name of it.
+ *
+ * @since 0.1.0
+ * @category kinds
+ */
+export const jsonKind = <A, I>(type: string, schema: Schema.Schema<A, I>): Kind<A> => ({
   type,
   fromJson: Schema.decodeUnknownEither(schema),
   fromProtobuf: Option.none(),
@@ -109,17 +115,17 @@ const both = <A>(
  * @category kinds
  */
 export const kinds = {
-  createModel: json("CreateModel", Training.CreateModelResult),
-  unloadModel: json("UnloadModel", Training.UnloadModelResult),
-  loadWeights: json("LoadWeights", Training.LoadWeightsResult),
-  optimStep: json("OptimStep", Training.OptimStepResult),
-  saveWeights: json("SaveWeights", Training.SaveWeightsResult),
+  createModel: jsonKind("CreateModel", Training.CreateModelResult),
+  unloadModel: jsonKind("UnloadModel", Training.UnloadModelResult),
+  loadWeights: jsonKind("LoadWeights", Training.LoadWeightsResult),
+  optimStep: jsonKind("OptimStep", Training.OptimStepResult),
+  saveWeights: jsonKind("SaveWeights", Training.SaveWeightsResult),
   /** Of a save with a name. */
-  saveWeightsForSampler: json("SaveWeightsForSampler", Training.SavedForSampler),
+  saveWeightsForSampler: jsonKind("SaveWeightsForSampler", Training.SavedForSampler),
   /** Of a save that only feeds a sampling session. */
-  saveSamplingSession: json("SaveWeightsForSampler", Training.SavedAsSamplingSession),
-  saveWeightsExternal: json("SaveWeightsExternal", Training.SaveWeightsExternalResult),
-  createCustomLoss: json("CreateCustomLoss", Training.CreateCustomLossResult),
+  saveSamplingSession: jsonKind("SaveWeightsForSampler", Training.SavedAsSamplingSession),
+  saveWeightsExternal: jsonKind("SaveWeightsExternal", Training.SaveWeightsExternalResult),
+  createCustomLoss: jsonKind("CreateCustomLoss", Training.CreateCustomLossResult),
   forward: both("Forward", TrainingResult),
   forwardBackward: both("ForwardBackward", TrainingResult),
   sample: both("Sample", SampleResult),
@@ -501,22 +507,20 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         : whole
     }
 
+    const begin = Effect.zipWith(uptime, Clock.currentTimeMillis, (startedAt, since) => ({
+      startedAt,
+      queue: new Watched<QueueState>({ state: "submitted", reason: Option.none(), since }),
+    }))
+
     const follow: Service["follow"] = (kind, requestId, options = {}) =>
-      Effect.gen(function* () {
-        const startedAt = yield* uptime
-        const since = yield* Clock.currentTimeMillis
-        const queue = new Watched<QueueState>({ state: "submitted", reason: Option.none(), since })
-        return yield* loop(kind, requestId, options, queue, startedAt)
-      })
+      Effect.flatMap(begin, ({ queue, startedAt }) => loop(kind, requestId, options, queue, startedAt))
 
     const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
       const owner = yield* Owner.make(session.lost, operation)
 
       const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
         Effect.gen(function* () {
-          const startedAt = yield* uptime
-          const since = yield* Clock.currentTimeMillis
-          const queue = new Watched<QueueState>({ state: "submitted", reason: Option.none(), since })
+          const { queue, startedAt } = yield* begin
           const { await: result, poll } = yield* owner.start(
             { operation: kind.type, requestId, onExit: options.onExit },
             loop(kind, requestId, options, queue, startedAt),

@@ -729,12 +729,7 @@ const background = <A, E, R>(
           cancelled = true
           return Effect.as(Effect.zipRight(first.cancel, Fiber.interruptFork(fiber)), true)
         }),
-        queueState: Stream.concat(
-          first.queueState,
-          Stream.unwrap(
-            Effect.matchCause(wait, { onFailure: () => Stream.empty, onSuccess: (future) => future.queueState }),
-          ),
-        ),
+        queueState: Stream.concat(first.queueState, Tickets.statesOf(wait)),
       }
     }),
   )

@@ -66,9 +66,6 @@ const harmless: Either.Either<PreparedBatch, unknown> = Loss.prepare(Loss.crossE
   { modelInput: [0], inputs: { targetTokens: [0], weights: [0] } },
 ])
 
-const isConflict = (error: { readonly _tag: string; readonly reason?: unknown }) =>
-  error._tag === "RequestRejected" && error.reason === "Conflict"
-
 /**
  * Does the server see that a number was used before? Asked with a forward pass under a number that is used: refused
  * with a conflict, or answered with the old request's id, it does; done once more, it does not. Other answers tell
@@ -82,14 +79,14 @@ export const probe =
       const form = forms(options, yield* harmless, true).find((form) => form.wire === known)
       if (form === undefined) return Option.none()
       const sent = yield* Effect.either(form.send(yield* form.render(used.seq), {}))
-      if (Either.isLeft(sent)) return isConflict(sent.left) ? Option.some(true) : Option.none()
+      if (Either.isLeft(sent)) return Sequencer.isConflict(sent.left) ? Option.some(true) : Option.none()
       const { requestId } = sent.right
       if (Option.contains(used.requestId, requestId)) return Option.some(true)
       const done = yield* Effect.either(
         Effect.flatMap(futures.attach(kinds.forward, requestId, { deadline: "5 minutes" }), (future) => future.await),
       )
       if (Either.isRight(done)) return Option.some(false)
-      return isConflict(done.left) ? Option.some(true) : Option.none()
+      return Sequencer.isConflict(done.left) ? Option.some(true) : Option.none()
     }).pipe(Effect.orElseSucceed(() => Option.none<boolean>()))
 
 /**

@@ -80,18 +80,6 @@ export const outcome = ({ steps }: JournalCall): Earlier & { readonly succeeded:
     : steps.every(({ succeeded }) => Option.isSome(succeeded)) || undefined,
 })
 
-/** The result of a call, however many pieces it has. */
-const futureOf = <B, A>(
-  parts: ReadonlyArray<ApiFuture.ApiFuture<B>>,
-  combine: (results: ReadonlyArray<B>) => A,
-): ApiFuture.ApiFuture<A> => ApiFuture.map(ApiFuture.all(parts), combine)
-
-const kindOf = <A, I>(type: string, schema: Schema.Schema<A, I>): ApiFuture.Kind<A> => ({
-  type,
-  fromJson: Schema.decodeUnknownEither(schema),
-  fromProtobuf: Option.none(),
-})
-
 /** Sends what may not have been sent, and waits for what was. `saved` is told of checkpoints. */
 export const reattach = (
   deps: Tickets.Deps,
@@ -135,11 +123,11 @@ export const reattach = (
           })
         case "SaveWeightsForSampler":
           // With a name or without: the journal does not tell.
-          return attach(kindOf(kind, SaveWeightsForSamplerResult))
+          return attach(ApiFuture.jsonKind(kind, SaveWeightsForSamplerResult))
         case "SaveWeightsExternal":
           return attach(ApiFuture.kinds.saveWeightsExternal)
         default:
-          return attach(kindOf(kind, Schema.Unknown))
+          return attach(ApiFuture.jsonKind(kind, Schema.Unknown))
       }
     }
 
@@ -149,15 +137,15 @@ export const reattach = (
       case "Forward":
       case "ForwardBackward": {
         const parts = yield* attach(kind === "Forward" ? ApiFuture.kinds.forward : ApiFuture.kinds.forwardBackward)
-        return { ...described, kind: "pass", future: futureOf(parts, combine) }
+        return { ...described, kind: "pass", future: Tickets.future(parts, combine) }
       }
       case "OptimStep": {
         const parts = yield* attach(ApiFuture.kinds.optimStep)
-        return { ...described, kind: "update", future: futureOf(parts, ([result]) => result ?? { metrics: {} }) }
+        return { ...described, kind: "update", future: Tickets.future(parts, ([result]) => result ?? { metrics: {} }) }
       }
       default: {
         const parts = yield* other(kind)
-        return { ...described, kind: "other", future: futureOf<unknown, unknown>(parts, ([result]) => result) }
+        return { ...described, kind: "other", future: Tickets.future<unknown, unknown>(parts, ([result]) => result) }
       }
     }
   })

@@ -174,7 +174,7 @@ export interface Sequencer {
 const isUncertain = (error: FutureError | SubmitError): boolean =>
   (error._tag === "Unavailable" && error.reason !== "Connect") || error._tag === "UnexpectedResponse"
 
-const isConflict = (error: FutureError | SubmitError): error is RequestRejected =>
+export const isConflict = (error: FutureError | SubmitError): error is RequestRejected =>
   error._tag === "RequestRejected" && error.reason === "Conflict"
 
 /** Did the server see it and refuse it? What only waits or never left says nothing about numbers. */

@@ -56,7 +56,16 @@ interface Pending<A> {
 const delayState = (error: TinkerError): string =>
   error._tag === "RateLimited" ? "paused_rate_limit" : error._tag === "BillingPaused" ? "paused_billing" : "unreachable"
 
-const future = <B, A>(
+/** What the server says of it, from when it has it; nothing if it never does. */
+export const statesOf = <A, E>(
+  acknowledged: Effect.Effect<ApiFuture.ApiFuture<A>, E>,
+): Stream.Stream<ApiFuture.QueueState> =>
+  Stream.unwrap(
+    Effect.matchCause(acknowledged, { onFailure: () => Stream.empty, onSuccess: (future) => future.queueState }),
+  )
+
+/** The result of a call, however many pieces it has. */
+export const future = <B, A>(
   futures: ReadonlyArray<ApiFuture.ApiFuture<B>>,
   combine: (results: ReadonlyArray<B>) => A,
 ): ApiFuture.ApiFuture<A> => {
@@ -138,12 +147,7 @@ const pend = <B, A>(deps: Deps, operation: Operation<B, A>, now: number): Pendin
         }
         return phase === "cancelled"
       }),
-      queueState: Stream.concat(
-        Stream.interruptWhen(state.changes, Effect.exit(wait)),
-        Stream.unwrap(
-          Effect.matchCause(wait, { onFailure: () => Stream.empty, onSuccess: (future) => future.queueState }),
-        ),
-      ),
+      queueState: Stream.concat(Stream.interruptWhen(state.changes, Effect.exit(wait)), statesOf(wait)),
     },
   }
 }

@@ -76,6 +76,8 @@ export interface Endpoint<in Input, out Output> {
   /** For one attempt, up to the last byte of the answer; undefined leaves it to the configuration (60 s). */
   readonly timeout: Duration.Duration | undefined
   readonly headers: Readonly<Record<string, string>>
+  /** `manual` gives a redirect to the caller as the answer that it is. */
+  readonly redirect: "follow" | "manual"
   // Path and query take what they need from the one flat input; what they don't name is left to the body.
   readonly params: Schema.Schema.AnyNoContext | undefined
   readonly query: Schema.Schema.AnyNoContext | undefined
@@ -112,6 +114,7 @@ interface Spec {
   readonly sequenced?: boolean
   readonly timeout?: Duration.DurationInput
   readonly headers?: Readonly<Record<string, string>>
+  readonly redirect?: "follow" | "manual"
 }
 
 /**
@@ -147,6 +150,7 @@ export const json = <
  */
 export interface RawAnswer {
   readonly status: number
+  readonly headers: Readonly<Record<string, string | undefined>>
   readonly contentType: string
   readonly body: Uint8Array
   /** Takes the secrets of the request out of words that the answer holds. */
@@ -154,18 +158,20 @@ export interface RawAnswer {
 }
 
 /**
- * A POST whose JSON request is answered by bytes that only the caller can tell apart.
+ * A POST of JSON, or a GET of what `params` names, answered by something that only the caller can tell apart.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const raw = <A, I>(spec: Spec & { readonly body: Schema.Schema<A, I> }): Endpoint<A, RawAnswer> => ({
+export const raw = <A, I>(
+  spec: Spec & ({ readonly body: Schema.Schema<A, I> } | { readonly params: Schema.Schema<A, I> }),
+): Endpoint<A, RawAnswer> => ({
   ...complete(spec),
-  method: "POST",
-  params: undefined,
   query: undefined,
-  body: { kind: "json", schema: spec.body },
   response: { kind: "raw" },
+  ...("body" in spec
+    ? { method: "POST", params: undefined, body: { kind: "json", schema: spec.body } }
+    : { method: "GET", params: spec.params, body: { kind: "none" } }),
 })
 
 /**
@@ -198,6 +204,7 @@ const complete = (spec: Spec) => ({
   sequenced: spec.sequenced ?? false,
   timeout: spec.timeout === undefined ? undefined : Duration.decode(spec.timeout),
   headers: spec.headers ?? {},
+  redirect: spec.redirect ?? ("follow" as const),
 })
 
 /**

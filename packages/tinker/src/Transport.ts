@@ -134,6 +134,7 @@ const decode = <A>(
     const { redact } = attempt
     return Either.right({
       status: reply.status,
+      headers: reply.headers,
       contentType,
       body: reply.body,
       redact,
@@ -260,6 +261,7 @@ export const make: Effect.Effect<
             url: `${config.baseUrl}/api/v1/${path}${query === "" ? "" : `?${query}`}`,
             body,
             headers,
+            redirect: endpoint.redirect,
             token,
             idempotencyKey,
             retryCount: retryCount++,

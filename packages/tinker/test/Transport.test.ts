@@ -13,12 +13,13 @@ import {
   LogLevel,
   Redacted,
   Schedule,
+  Schema,
   Scope,
   Stream,
   TestClock,
   Tracer,
 } from "effect"
-import { Api, TinkerConfig, Transport } from "effect-tinker"
+import { Api, Endpoint, TinkerConfig, Transport } from "effect-tinker"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"
 
@@ -191,6 +192,30 @@ describe("a raw answer", () => {
 })
 
 describe("redirects", () => {
+  const where = Endpoint.raw({
+    operation: "where",
+    path: "where/:name",
+    purpose: "rest",
+    redirect: "manual",
+    params: Schema.Struct({ name: Schema.String }),
+  })
+
+  it.effect("are given as they are to who asks for that, and not followed", () =>
+    Effect.gen(function* () {
+      const { call } = yield* Transport.Transport
+      const { headers, status } = yield* call(where, { name: "a" })
+      expect([status, headers["location"]]).toEqual([302, "https://storage/archive?signature=x"])
+      expect((yield* HttpScript.HttpScript).seen.map(({ url }) => url)).toEqual([
+        "http://server/api/v1/client/config",
+        "http://server/api/v1/where/a",
+      ])
+    }).pipe(
+      Effect.provide(
+        layer({ "where/a": [{ status: 302, headers: { location: "https://storage/archive?signature=x" } }] }),
+      ),
+    ),
+  )
+
   const audit = { eventType: "all" } as const
   const sent = Effect.map(HttpScript.HttpScript, (script) =>
     script.seen.filter(({ path }) => !path.endsWith("client/config")),

@@ -31,6 +31,7 @@ export interface Attempt {
   readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
   /** Of this endpoint and this call; they win over the configured ones. */
   readonly headers: Readonly<Record<string, string>>
+  readonly redirect: "follow" | "manual"
   readonly token: Redacted.Redacted<string>
   readonly idempotencyKey: string
   /** 0 for the first. */
@@ -49,13 +50,15 @@ export interface Reply {
 type Failure = RequestError | InvalidInput
 
 export interface Http {
-  /** The reply of a 2xx, read to its end. */
+  /** The reply of a 2xx, or of a redirect that is not to be followed, read to its end. */
   readonly send: (attempt: Attempt) => Effect.Effect<Reply, Failure>
   /** The response of a 2xx as soon as its headers are there; the time-out ends there, too. */
   readonly open: (attempt: Attempt) => Effect.Effect<HttpClientResponse.HttpClientResponse, Failure>
 }
 
 const maxRedirects = 10
+const isSuccess = (status: number) => status >= 200 && status < 300
+const isRedirect = (status: number) => status >= 300 && status < 400
 
 /** Stands for the body of a refusal that could not be read: it was not empty. */
 const unread = new TextEncoder().encode("(its words could not be read)").buffer
@@ -172,7 +175,7 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
       const location = response.headers["location"]
       // Status 0: a browser that hides where it was sent.
       const hidden = response.status === 0 ? "the browser does not tell where" : undefined
-      if (!hidden && (response.status < 300 || response.status >= 400 || location === undefined)) {
+      if (!hidden && (!isRedirect(response.status) || location === undefined || attempt.redirect === "manual")) {
         return Effect.succeed(response)
       }
       const tooMany = redirects === maxRedirects ? `more than ${maxRedirects} redirects` : undefined
@@ -193,7 +196,7 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
 
   const open = (attempt: Attempt) =>
     Effect.flatMap(follow(attempt, requestOf(attempt), 0), (response) =>
-      response.status >= 200 && response.status < 300
+      isSuccess(response.status) || (attempt.redirect === "manual" && isRedirect(response.status))
         ? Effect.succeed(response)
         : // What a refusal says is worth having, but the status alone decides what it is.
           Effect.flatMap(

@@ -19,11 +19,19 @@ import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import type { Purpose } from "effect-tinker/Endpoint"
-import { Disconnected, NotSent } from "effect-tinker/HttpFailure"
+import * as HttpDirect from "effect-tinker/HttpDirect"
+import {
+  Disconnected,
+  type HttpFailure,
+  InflatedTooLarge,
+  NotSent,
+  UnsupportedEncoding,
+} from "effect-tinker/HttpFailure"
 import { HttpPurpose } from "effect-tinker/HttpPurpose"
 import { constants } from "node:buffer"
 import { Readable } from "node:stream"
 import * as Undici from "undici"
+import * as Body from "./internal/Body.ts"
 import { Exchange, type Settled } from "./internal/Exchange.ts"
 import { UndiciResponse } from "./internal/UndiciResponse.ts"
 
@@ -83,9 +91,12 @@ export const make = (options?: Options): Effect.Effect<HttpClient.HttpClient, ne
       (pools) => pools.close,
     ),
     (pools) =>
-      HttpClient.makeWith<never, never, HttpClientError.RequestError, never>(
-        (request) => Effect.flatMap(request, (request) => send(pools, request)),
-        Effect.succeed,
+      HttpDirect.offer(
+        HttpClient.makeWith<never, never, HttpClientError.RequestError, never>(
+          (request) => Effect.flatMap(request, (request) => send(pools, request)),
+          Effect.succeed,
+        ),
+        sendDirect(pools),
       ),
   )
 
@@ -184,28 +195,27 @@ const originOf = (prefix: string): string | undefined => {
 const plainUrl =
   /^(https?:\/\/[^/?#@\\\s]+)((?:\/(?!\.|%2[eE])[A-Za-z0-9_~!$&()*+,;=:@%.-]*)*(?:\?[A-Za-z0-9_~!$&()*+,;=:@%./?-]*)?)$/
 
-const target = (request: HttpClientRequest.HttpClientRequest): readonly [prefix: string, path: string] | undefined => {
-  let prefix: string
-  let path: string
-  const plain = plainUrl.exec(request.url)
+type Address = readonly [prefix: string, path: string]
+
+const addressOf = (address: string): Address | undefined => {
+  const plain = plainUrl.exec(address)
   if (plain !== null) {
-    prefix = plain[1] ?? ""
-    path = plain[2] ?? ""
-    if (!path.startsWith("/")) path = `/${path}`
-  } else {
-    try {
-      const url = new URL(request.url)
-      if (url.username !== "" || url.password !== "") return undefined
-      prefix = url.origin
-      path = url.pathname + url.search
-    } catch {
-      return undefined
-    }
+    const [, prefix = "", path = ""] = plain
+    return [prefix, path.startsWith("/") ? path : `/${path}`]
   }
-  if (request.urlParams.length > 0) {
-    path += `${path.includes("?") ? "&" : "?"}${UrlParams.toString(request.urlParams)}`
+  try {
+    const url = new URL(address)
+    return url.username === "" && url.password === "" ? [url.origin, url.pathname + url.search] : undefined
+  } catch {
+    return undefined
   }
-  return [prefix, path]
+}
+
+const target = ({ url, urlParams }: HttpClientRequest.HttpClientRequest): Address | undefined => {
+  const address = addressOf(url)
+  if (address === undefined || urlParams.length === 0) return address
+  const [prefix, path] = address
+  return [prefix, `${path}${path.includes("?") ? "&" : "?"}${UrlParams.toString(urlParams)}`]
 }
 
 const headersOf = (request: HttpClientRequest.HttpClientRequest): Array<string> => {
@@ -219,7 +229,7 @@ const headersOf = (request: HttpClientRequest.HttpClientRequest): Array<string> 
   return out
 }
 
-type Body = Undici.Dispatcher.DispatchOptions["body"]
+type RequestBody = Undici.Dispatcher.DispatchOptions["body"]
 
 const send = (
   pools: Pools,
@@ -232,10 +242,10 @@ const send = (
       return dispatch(pools, request, request.body.body)
     case "FormData":
       // Both are the platform's own class; the types disagree about its iterator.
-      return dispatch(pools, request, request.body.formData as unknown as Body)
+      return dispatch(pools, request, request.body.formData as unknown as RequestBody)
     case "Raw":
       // Undici refuses what it can't send, which is told as `Encode`.
-      return dispatch(pools, request, request.body.body as Body)
+      return dispatch(pools, request, request.body.body as RequestBody)
     case "Stream": {
       const { stream } = request.body
       return Effect.flatMap(Effect.runtime<never>(), (runtime) => {
@@ -257,7 +267,7 @@ const send = (
 const dispatch = (
   pools: Pools,
   request: HttpClientRequest.HttpClientRequest,
-  body: Body,
+  body: RequestBody,
 ): Effect.Effect<HttpClientResponse.HttpClientResponse, HttpClientError.RequestError> =>
   Effect.withFiberRuntime((fiber) => {
     const address = target(request)
@@ -292,17 +302,91 @@ const dispatch = (
     )
   })
 
-const toRequestError = (
-  request: HttpClientRequest.HttpClientRequest,
-  { error, started }: Settled,
-): HttpClientError.RequestError => {
-  const refused =
-    error instanceof Undici.errors.InvalidArgumentError ||
-    error instanceof Undici.errors.NotSupportedError ||
-    error instanceof Undici.errors.RequestContentLengthMismatchError
-  return new HttpClientError.RequestError({
+/** Did undici find that this is no request at all? */
+const isRefused = (error: Error): boolean =>
+  error instanceof Undici.errors.InvalidArgumentError ||
+  error instanceof Undici.errors.NotSupportedError ||
+  error instanceof Undici.errors.RequestContentLengthMismatchError
+
+const toFailure = ({ error, started }: Settled): Disconnected | NotSent =>
+  started ? new Disconnected({ cause: error }) : new NotSent({ cause: error })
+
+const toRequestError = (request: HttpClientRequest.HttpClientRequest, settled: Settled): HttpClientError.RequestError =>
+  new HttpClientError.RequestError({
     request,
-    reason: refused ? "Encode" : "Transport",
-    cause: started ? new Disconnected({ cause: error }) : new NotSent({ cause: error }),
+    reason: isRefused(settled.error) ? "Encode" : "Transport",
+    cause: toFailure(settled),
   })
+
+const flatten = (headers: Exchange["headers"]): Record<string, string> => {
+  const out: Record<string, string> = {}
+  for (const name of Object.keys(headers)) {
+    const value = headers[name]
+    if (value !== undefined) out[name] = typeof value === "string" ? value : value.join(", ")
+  }
+  return out
 }
+
+/** The short way: what `execute` and reading the body do, in one callback. */
+const sendDirect =
+  (pools: Pools): HttpDirect.Send =>
+  (request, done) => {
+    let isGivenUp = false
+    const fail = (failure: HttpFailure | HttpDirect.Unsendable) => {
+      if (!isGivenUp) done({ _tag: "Failed", failure })
+    }
+    const address = addressOf(request.url)
+    const pool = address && pools.get(address[0], request.purpose)
+    if (address === undefined || pool === undefined) {
+      fail(new HttpDirect.Unsendable({ cause: new Error("not the URL of a server") }))
+      return () => {}
+    }
+    if (pool instanceof NotSent) {
+      fail(pool)
+      return () => {}
+    }
+    const headers = [...request.headers, "accept-encoding", "gzip, deflate"]
+    const { method, body = null } = request
+    const exchange = new Exchange({ path: address[1], method, headers, body }, pools.highWaterMark)
+    exchange.unbounded = true
+    const deliver = (body: Uint8Array) => {
+      if (!isGivenUp)
+        done({ _tag: "Answered", answer: { status: exchange.status, headers: flatten(exchange.headers), body } })
+    }
+    exchange.reader = () => {
+      if (exchange.received <= pools.maxBytes || exchange.isOver) return
+      fail(new InflatedTooLarge({ limit: pools.maxBytes }))
+      isGivenUp = true
+      exchange.abort()
+    }
+    let isAnswered = false
+    exchange.onOver = () => {
+      const { error } = exchange
+      if (error !== undefined) {
+        // Before the answer it is told below.
+        if (isAnswered) fail(new Disconnected({ cause: error }))
+        return
+      }
+      const packed = Body.join(exchange.take())
+      const encoding = Body.encodingOf(exchange.headers["content-encoding"])
+      if (encoding === undefined) {
+        fail(new UnsupportedEncoding({ encoding: String(exchange.headers["content-encoding"]) }))
+      } else if (encoding === "identity" || packed.length === 0) {
+        deliver(packed)
+      } else {
+        Body.inflate(packed, encoding, pools.maxBytes, (result) =>
+          Buffer.isBuffer(result) ? deliver(result) : fail(result),
+        )
+      }
+    }
+    exchange.begin(pool, (settled) => {
+      isAnswered = settled === undefined
+      if (settled !== undefined) {
+        fail(isRefused(settled.error) ? new HttpDirect.Unsendable({ cause: settled.error }) : toFailure(settled))
+      }
+    })
+    return () => {
+      isGivenUp = true
+      exchange.abort()
+    }
+  }

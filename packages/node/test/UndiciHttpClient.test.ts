@@ -3,6 +3,7 @@ import { UndiciHttpClient } from "@effect-tinker/node"
 import { describe, expect, it } from "@effect/vitest"
 import { Cause, Chunk, Deferred, Effect, Exit, Fiber, Option, Scope, Stream } from "effect"
 import type { Purpose } from "effect-tinker/Endpoint"
+import * as HttpDirect from "effect-tinker/HttpDirect"
 import * as HttpFailure from "effect-tinker/HttpFailure"
 import { HttpPurpose } from "effect-tinker/HttpPurpose"
 import { createHash, randomBytes } from "node:crypto"
@@ -788,6 +789,121 @@ describe("UndiciHttpClient", () => {
         return yield* Effect.flatMap(client.get("/x"), (response) => response.text)
       })
       expect(yield* Effect.provide(program, UndiciHttpClient.layer())).toBe("yes")
+    }),
+  )
+})
+
+describe("the short way", () => {
+  const sendDirect = (
+    client: HttpClient.HttpClient,
+    request: Partial<HttpDirect.Outgoing> & Pick<HttpDirect.Outgoing, "url">,
+  ) =>
+    Effect.async<HttpDirect.Outcome>((resume) => {
+      const send = HttpDirect.of(client)
+      if (send === undefined) return resume(Effect.dieMessage("there is no short way"))
+      const cancel = send({ method: "POST", purpose: "sample", headers: [], body: undefined, ...request }, (outcome) =>
+        resume(Effect.succeed(outcome)),
+      )
+      return Effect.sync(cancel)
+    })
+
+  const answer = (outcome: HttpDirect.Outcome) => {
+    if (outcome._tag === "Failed") throw outcome.failure
+    return outcome.answer
+  }
+  const failure = (outcome: HttpDirect.Outcome) => {
+    if (outcome._tag === "Answered") throw new Error(`answered with ${outcome.answer.status}`)
+    return outcome.failure._tag
+  }
+
+  it.scopedLive("sends what it is given and gives what came, whatever its status", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve((request, response) => {
+        const chunks: Array<Buffer> = []
+        request.on("data", (chunk: Buffer) => chunks.push(chunk))
+        request.on("end", () => {
+          response.writeHead(418, { "x-method": request.method ?? "", "set-cookie": ["a=1", "b=2"] })
+          response.end(`${request.headers["x-api-key"]} ${Buffer.concat(chunks).toString()}`)
+        })
+      })
+      const client = yield* UndiciHttpClient.make()
+      for (const body of ["text \u00fc", new TextEncoder().encode("text \u00fc")]) {
+        const {
+          body: came,
+          headers,
+          status,
+        } = answer(yield* sendDirect(client, { url, headers: ["x-api-key", "key"], body }))
+        expect([status, headers["x-method"], headers["set-cookie"]]).toEqual([418, "POST", "a=1, b=2"])
+        expect(new TextDecoder().decode(came)).toBe("key text \u00fc")
+      }
+    }),
+  )
+
+  it.scopedLive.each(["gzip", "deflate", "identity"] as const)("decodes %s, up to the limit", (encoding) =>
+    Effect.gen(function* () {
+      const plain = Buffer.alloc(100_000, "abc")
+      const packed =
+        encoding === "gzip" ? Zlib.gzipSync(plain) : encoding === "deflate" ? Zlib.deflateSync(plain) : plain
+      const { url } = yield* serve((_, response) =>
+        response.writeHead(200, { "content-encoding": encoding }).end(packed),
+      )
+      const client = yield* UndiciHttpClient.make()
+      expect(Buffer.from(answer(yield* sendDirect(client, { url })).body).equals(plain)).toBe(true)
+      const small = yield* UndiciHttpClient.make({ maxInflatedBytes: 99_999 })
+      expect(failure(yield* sendDirect(small, { url }))).toBe("InflatedTooLarge")
+    }),
+  )
+
+  it.scopedLive("tells what went wrong, and whether the request was on its way", () =>
+    Effect.gen(function* () {
+      const client = yield* UndiciHttpClient.make()
+      const closed = yield* Effect.scoped(rawServer(() => {}))
+      expect(failure(yield* sendDirect(client, { url: closed.url }))).toBe("NotSent")
+      const rude = yield* rawServer((socket) => socket.once("data", () => socket.destroy()))
+      expect(failure(yield* sendDirect(client, { url: rude.url }))).toBe("Disconnected")
+      const cut = yield* rawServer((socket) =>
+        socket.once("data", () => socket.end("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")),
+      )
+      expect(failure(yield* sendDirect(client, { url: cut.url }))).toBe("Disconnected")
+      const { url } = yield* serve((_, response) =>
+        response.writeHead(200, { "content-encoding": "gzip" }).end("not gzip"),
+      )
+      expect(failure(yield* sendDirect(client, { url }))).toBe("CorruptBody")
+      const odd = yield* serve((_, response) => response.writeHead(200, { "content-encoding": "odd" }).end("?"))
+      expect(failure(yield* sendDirect(client, { url: odd.url }))).toBe("UnsupportedEncoding")
+      expect(failure(yield* sendDirect(client, { url: "nowhere" }))).toBe("Unsendable")
+      expect(failure(yield* sendDirect(client, { url, headers: ["bad name", "x"] }))).toBe("Unsendable")
+    }),
+  )
+
+  it.scopedLive("gives its connection back when it is given up, and tells nothing any more", () =>
+    Effect.gen(function* () {
+      const arrived = yield* Deferred.make<void>()
+      const { sockets, url } = yield* serve(() => Deferred.unsafeDone(arrived, Exit.void))
+      const client = yield* UndiciHttpClient.make()
+      const fiber = yield* Effect.fork(sendDirect(client, { url }))
+      yield* Deferred.await(arrived)
+      const [socket] = sockets
+      const gone = yield* Effect.fork(event((done) => socket?.once("close", done)))
+      yield* Fiber.interrupt(fiber)
+      yield* Fiber.join(gone)
+      expect(socket?.destroyed).toBe(true)
+    }),
+  )
+
+  it.scopedLive("is not offered by a client that somebody has put something around", () =>
+    Effect.gen(function* () {
+      const client = yield* UndiciHttpClient.make()
+      expect(HttpDirect.of(client)).toBeTypeOf("function")
+      expect(HttpDirect.of(HttpClient.mapRequest(client, (request) => request))).toBeUndefined()
+    }),
+  )
+
+  it.scopedLive("refuses when the client is closed", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve((_, response) => response.end())
+      const client = yield* Effect.scoped(UndiciHttpClient.make())
+      expect(failure(yield* sendDirect(client, { url }))).toBe("NotSent")
     }),
   )
 })

@@ -16,6 +16,7 @@ import * as Telemetry from "./api/Telemetry.ts"
 import * as Training from "./api/Training.ts"
 import * as Endpoint from "./Endpoint.ts"
 import * as ForwardBackward from "./ForwardBackward.ts"
+import * as ModelInput from "./ModelInput.ts"
 import { version } from "./Version.ts"
 
 // Start-up and session
@@ -157,6 +158,13 @@ export const telemetry = Endpoint.json({
 
 // Training. A number in the request makes it sequenced.
 
+/** Counted numbers, which are another one in each request. */
+const seqIdHole: Endpoint.Hole<number> = {
+  empty: 0,
+  mark: `"seq_id":0`,
+  fill: (seqId) => (Number.isSafeInteger(seqId) && seqId >= 0 ? `"seq_id":${seqId}` : undefined),
+}
+
 const train = { method: "POST", purpose: "train", response: Futures.Accepted } as const
 
 /**
@@ -207,6 +215,7 @@ export const optimStep = Endpoint.json({
   path: "optim_step",
   sequenced: true,
   body: Training.OptimStepRequest,
+  holes: { seqId: seqIdHole },
 })
 
 /**
@@ -374,6 +383,10 @@ export const sample = Endpoint.json({
   retry: "none",
   headers: { "x-tinker-sampling-backpressure": "1" },
   body: Sampling.SampleRequest,
+  holes: {
+    prompt: { empty: ModelInput.empty, mark: `{"chunks":[]}`, fill: ModelInput.textToJson },
+    seqId: seqIdHole,
+  },
   response: Futures.Accepted,
 })
 
@@ -392,6 +405,13 @@ export const retrieveFuture = Endpoint.raw({
   retry: "none",
   timeout: "45 seconds",
   body: Futures.RetrieveFutureRequest,
+  holes: {
+    requestId: {
+      empty: "",
+      mark: `"request_id":""`,
+      fill: (id) => (typeof id === "string" ? `"request_id":${JSON.stringify(id)}` : undefined),
+    },
+  },
 })
 
 /**

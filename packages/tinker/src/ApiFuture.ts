@@ -5,7 +5,6 @@
  *
  * @since 0.1.0
  */
-import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -25,7 +24,7 @@ import { preview, shorten } from "./internal/Answer.ts"
 import * as Announcer from "./internal/Announcer.ts"
 import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
-import { uptime } from "./internal/Uptime.ts"
+import { type Time, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as SampleResult from "./SampleResult.ts"
@@ -194,30 +193,61 @@ const pending = (body: unknown, redact: (text: string) => string): Answer<never>
 
 const operation = "retrieve_future"
 
+/** @internal */
+export const defaultStalledAfter: number = Duration.toMillis("2 hours")
+
+/** @internal */
+export const millisOf = (input: Duration.DurationInput | undefined, otherwise: number): number =>
+  input === undefined
+    ? otherwise
+    : Option.match(Duration.decodeUnknown(input), { onNone: () => otherwise, onSome: Duration.toMillis })
+
+/** The poll for a kind of result: what it says about itself is the same each time. */
+const polls = new WeakMap<Kind<unknown>, typeof Api.retrieveFuture>()
+const pollOf = (kind: Kind<unknown>): typeof Api.retrieveFuture => {
+  let endpoint = polls.get(kind)
+  if (endpoint === undefined) {
+    const headers = {
+      accept: Option.isSome(kind.fromProtobuf) ? "application/x-protobuf" : "application/json",
+      "x-stainless-raw-response": "raw",
+      "x-tinker-request-type": kind.type,
+    }
+    endpoint = { ...Api.retrieveFuture, headers }
+    polls.set(kind, endpoint)
+  }
+  return endpoint
+}
+
+const utf8 = new TextDecoder()
+
+const protobuf = "application/x-protobuf"
+const isProtobuf = (contentType: string): boolean =>
+  contentType === protobuf || contentType.trim().toLowerCase().startsWith(protobuf)
+
 /** Reads what a poll brought; `requestId` and `kind` are those of the request that is waited for. */
-const readAnswer = <A>(kind: Kind<A>, requestId: string, answer: Either.Either<RawAnswer, TinkerError>): Answer<A> => {
-  if (Either.isLeft(answer)) return readRefusal(answer.left)
-  const { body, contentType, redact, status } = answer.right
-  const fields = { operation: kind.type, status: Option.some(status), requestId: Option.some(requestId) }
+const readAnswer = <A>(
+  kind: Kind<A>,
+  requestId: string,
+  { body, contentType, redact, status }: RawAnswer,
+): Answer<A> => {
+  const fields = () => ({ operation: kind.type, status: Option.some(status), requestId: Option.some(requestId) })
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string): Answer<never> => ({
     _tag: "Failed",
-    error: new UnexpectedResponse({ ...fields, reason, detail: shorten(redact(detail)) }),
+    error: new UnexpectedResponse({ ...fields(), reason, detail: shorten(redact(detail)) }),
   })
   const result = (decoded: Either.Either<A, ParseResult.ParseError>, reason: UnexpectedResponse["reason"]): Answer<A> =>
-    Either.match(decoded, {
-      onRight: (value) => ({ _tag: "Done", value }),
-      onLeft: (error) => unexpected(reason, ParseResult.TreeFormatter.formatErrorSync(error)),
-    })
+    Either.isRight(decoded)
+      ? { _tag: "Done", value: decoded.right }
+      : unexpected(reason, ParseResult.TreeFormatter.formatErrorSync(decoded.left))
 
-  if (contentType.trim().toLowerCase().startsWith("application/x-protobuf")) {
-    return Option.match(kind.fromProtobuf, {
-      onNone: () => unexpected("NotProtobuf", "protobuf, where only JSON can be"),
-      onSome: (fromProtobuf) => result(fromProtobuf(body), "NotProtobuf"),
-    })
+  if (isProtobuf(contentType)) {
+    return Option.isSome(kind.fromProtobuf)
+      ? result(kind.fromProtobuf.value(body), "NotProtobuf")
+      : unexpected("NotProtobuf", "protobuf, where only JSON can be")
   }
   let value: unknown
   try {
-    value = JSON.parse(new TextDecoder().decode(body))
+    value = JSON.parse(utf8.decode(body))
   } catch {
     return unexpected("NotJson", preview(body, redact))
   }
@@ -228,7 +258,7 @@ const readAnswer = <A>(kind: Kind<A>, requestId: string, answer: Either.Either<R
       const size = Number(value["response_payload_size"])
       return { _tag: "Metadata", bytes: size > 0 && Number.isFinite(size) ? size : 0 }
     }
-    if ("error" in value) return failed(value, redact, fields)
+    if ("error" in value) return failed(value, redact, fields())
   }
   return result(kind.fromJson(value), "Schema")
 }
@@ -311,7 +341,7 @@ const nextTurn = (
   switch (answer._tag) {
     case "Unreachable": {
       const delay = Option.getOrElse(RetryPolicy.serverDelay(answer.error), () =>
-        Math.min(1_000 * 2 ** turn.failures, 30_000),
+        Math.min(RetryPolicy.doubling(1_000, turn.failures, answer.error), 30_000),
       )
       return { turn: { ...next, failures: turn.failures + 1 }, delay }
     }
@@ -324,7 +354,7 @@ const nextTurn = (
       const heard = { ...next, ...told, billingSince: undefined }
       return took >= heldFor
         ? { turn: heard, delay: 0 }
-        : { turn: { ...heard, instants: turn.instants + 1 }, delay: Math.min(100 * 2 ** turn.instants, 1_000) }
+        : { turn: { ...heard, instants: turn.instants + 1 }, delay: Math.min(5 * 2 ** turn.instants, 1_000) }
     }
     case "Metadata":
       return { turn: { ...next, billingSince: undefined, bytes: answer.bytes, newsAt: now }, delay: 0 }
@@ -372,14 +402,10 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       options: Options,
       queue: Watched<QueueState>,
       startedAt: number,
+      time: Time,
     ): Effect.Effect<A, FutureError> => {
-      const limit = (input: Duration.DurationInput | undefined, otherwise: Duration.DurationInput) =>
-        Duration.toMillis(Option.getOrElse(Duration.decodeUnknown(input), () => otherwise))
-      const stalledAfter = limit(options.stalledAfter, "2 hours")
-      const deadline = limit(options.deadline, Duration.infinity)
-      const roundtrip = Option.map(Duration.decodeUnknown(options.submittedIn), (took) =>
-        String(Duration.toSeconds(took)),
-      )
+      const stalledAfter = millisOf(options.stalledAfter, defaultStalledAfter)
+      const deadline = millisOf(options.deadline, Number.POSITIVE_INFINITY)
       const waited = (turn: Turn, now: number) => ({
         requestId,
         requestType: kind.type,
@@ -389,36 +415,29 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       })
       const show = (shown: Omit<QueueState, "since">) => {
         const { reason, since, state } = queue.current
-        if (shown.state === state && Option.getOrUndefined(shown.reason) === Option.getOrUndefined(reason))
-          return Effect.void
-        return Effect.map(Clock.currentTimeMillis, (now) =>
-          changed({ ...shown, since: shown.state === state ? since : now }),
-        )
+        if (shown.state === state && Option.getOrUndefined(shown.reason) === Option.getOrUndefined(reason)) return
+        changed({ ...shown, since: shown.state === state ? since : time.clock.unsafeCurrentTimeMillis() })
       }
       const changed = (state: QueueState) => {
         queue.set(state)
         options.onTurn?.(state, latest.iteration)
       }
+      const endpoint = pollOf(kind)
 
       const ask = ({ bytes, iteration }: Turn) =>
-        Effect.either(
-          call(
-            Api.retrieveFuture,
-            { requestId, allowMetadataOnly: bytes === undefined },
-            {
-              timeout:
-                bytes === undefined ? undefined : Duration.seconds(45 + Math.floor(bytes / slowestBytesPerSecond)),
-              headers: {
-                accept: Option.isSome(kind.fromProtobuf) ? "application/x-protobuf" : "application/json",
-                "x-stainless-raw-response": "raw",
-                "x-tinker-request-type": kind.type,
-                "x-tinker-request-iteration": String(iteration),
-                ...(iteration === 0 && Option.isSome(roundtrip)
-                  ? { "x-tinker-create-promise-roundtrip-time": roundtrip.value }
-                  : {}),
-              },
-            },
-          ),
+        call(
+          endpoint,
+          { requestId, allowMetadataOnly: bytes === undefined },
+          {
+            timeout: bytes === undefined ? undefined : Duration.seconds(45 + Math.floor(bytes / slowestBytesPerSecond)),
+            headers:
+              iteration === 0 && options.submittedIn !== undefined
+                ? {
+                    "x-tinker-request-iteration": "0",
+                    "x-tinker-create-promise-roundtrip-time": String(millisOf(options.submittedIn, 0) / 1_000),
+                  }
+                : { "x-tinker-request-iteration": String(iteration) },
+          },
         )
 
       /** A result of known size is asked for when there is room, and holds its place only while it is being read. */
@@ -426,17 +445,13 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         const { bytes, newsAt } = turn
         if (bytes === undefined) return ask(turn)
         const inPlace = responses.withPlace(bytes)(ask(turn))
-        return Effect.zipRight(
-          show({ state: "waiting_for_room", reason: Option.none() }),
-          Number.isFinite(stalledAfter)
-            ? Effect.flatMap(uptime, (now) =>
-                Effect.timeoutFail(inPlace, {
-                  duration: Math.max(0, newsAt + stalledAfter - now),
-                  onTimeout: () => new Stalled(waited(turn, newsAt + stalledAfter)),
-                }),
-              )
-            : inPlace,
-        )
+        show({ state: "waiting_for_room", reason: Option.none() })
+        return Number.isFinite(stalledAfter)
+          ? Effect.timeoutFail(inPlace, {
+              duration: Math.max(0, newsAt + stalledAfter - time.uptime()),
+              onTimeout: () => new Stalled(waited(turn, newsAt + stalledAfter)),
+            })
+          : inPlace
       }
 
       /** Why there is no next turn, if there is none. */
@@ -460,70 +475,82 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       // Only for the error of a deadline, which comes from outside of the loop.
       let latest = firstTurn(startedAt)
 
-      /** One poll and the pause after it: the result, or the next turn. */
-      const step = (turn: Turn) =>
-        Effect.gen(function* () {
+      /** Polls, and comes back to itself after each pause until there is a result. */
+      const take = (turn: Turn): Effect.Effect<A, FutureError> =>
+        Effect.suspend(() => {
           latest = turn
           options.onTurn?.(queue.current, turn.iteration)
-          const before = yield* uptime
-          const raw = yield* askInTurn(turn)
-          const now = yield* uptime
-          const answer = readAnswer(kind, requestId, raw)
-          if (answer._tag === "Done") return answer
-          if (answer._tag === "Failed") {
-            const { error } = answer
-            return yield* error._tag === "RequestRejected" && error.reason === "Gone"
+          const before = time.uptime()
+          return Effect.matchEffect(askInTurn(turn), {
+            onFailure: (error) =>
+              error._tag === "Stalled" ? Effect.fail(error) : heard(turn, before, readRefusal(error)),
+            onSuccess: (raw) => heard(turn, before, readAnswer(kind, requestId, raw)),
+          })
+        })
+
+      const heard = (turn: Turn, before: number, answer: Answer<A>): Effect.Effect<A, FutureError> => {
+        if (answer._tag === "Done") return Effect.succeed(answer.value)
+        const now = time.uptime()
+        if (answer._tag === "Failed") {
+          const { error } = answer
+          return Effect.fail(
+            error._tag === "RequestRejected" && error.reason === "Gone"
               ? new PromiseExpired({ ...waited(turn, now), detail: error.detail })
-              : Effect.fail(error)
-          }
-          const told = stateOf(answer)
-          if (Option.isSome(told)) {
-            yield* show(told.value)
-            yield* announce(kind.type, told.value, now)
-          }
+              : error,
+          )
+        }
+        const told = stateOf(answer)
+        if (Option.isSome(told)) show(told.value)
+        const going = Effect.suspend(() => {
           const end = over(turn, answer, now)
-          if (Option.isSome(end)) return yield* Effect.fail(end.value)
+          if (Option.isSome(end)) return Effect.fail(end.value)
           const next = nextTurn(turn, answer, now - before, now)
           // Billing has a limit of its own.
           const patience = answer._tag === "Billing" ? Infinity : next.turn.newsAt + stalledAfter - now
-          if (patience <= 0) return yield* new Stalled(waited(next.turn, now))
-          if (next.delay > 0) yield* Effect.sleep(Math.min(next.delay, patience))
-          return { _tag: "Next", turn: next.turn } as const
+          if (patience <= 0) return Effect.fail(new Stalled(waited(next.turn, now)))
+          return next.delay > 0
+            ? Effect.zipRight(Effect.sleep(Math.min(next.delay, patience)), take(next.turn))
+            : take(next.turn)
         })
-
-      // Not inside the generator: each turn would keep the one before it alive.
-      const take = (turn: Turn): Effect.Effect<A, FutureError> =>
-        Effect.flatMap(step(turn), (result) =>
-          result._tag === "Done" ? Effect.succeed(result.value) : take(result.turn),
-        )
+        return Option.isSome(told) ? Effect.zipRight(announce(kind.type, told.value, now), going) : going
+      }
 
       const whole = take(firstTurn(startedAt))
       return Number.isFinite(deadline)
         ? Effect.timeoutTo(whole, {
             duration: deadline,
             onSuccess: (value) => Effect.succeed(value),
-            onTimeout: () => Effect.flatMap(uptime, (now) => new DeadlineExceeded(waited(latest, now))),
+            onTimeout: () => Effect.suspend(() => new DeadlineExceeded(waited(latest, time.uptime()))),
           }).pipe(Effect.flatten)
         : whole
     }
 
-    const begin = Effect.zipWith(uptime, Clock.currentTimeMillis, (startedAt, since) => ({
-      startedAt,
-      queue: new Watched<QueueState>({ state: "submitted", reason: Option.none(), since }),
-    }))
+    const begin = Effect.withFiberRuntime<{
+      readonly time: Time
+      readonly startedAt: number
+      readonly queue: Watched<QueueState>
+    }>((fiber) => {
+      const time = timeOf(fiber)
+      const since = time.clock.unsafeCurrentTimeMillis()
+      return Effect.succeed({
+        time,
+        startedAt: time.uptime(),
+        queue: new Watched<QueueState>({ state: "submitted", reason: Option.none(), since }),
+      })
+    })
 
     const follow: Service["follow"] = (kind, requestId, options = {}) =>
-      Effect.flatMap(begin, ({ queue, startedAt }) => loop(kind, requestId, options, queue, startedAt))
+      Effect.flatMap(begin, ({ queue, startedAt, time }) => loop(kind, requestId, options, queue, startedAt, time))
 
     const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
       const owner = yield* Owner.make(session.lost, operation)
 
       const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
         Effect.gen(function* () {
-          const { queue, startedAt } = yield* begin
+          const { queue, startedAt, time } = yield* begin
           const { await: result, poll } = yield* owner.start(
             { operation: kind.type, requestId, onExit: options.onExit },
-            loop(kind, requestId, options, queue, startedAt),
+            loop(kind, requestId, options, queue, startedAt, time),
           )
           return {
             requestId,

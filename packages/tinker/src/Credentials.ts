@@ -29,6 +29,8 @@ export interface Service {
   readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
   /** What an ordinary request carries. */
   readonly token: Effect.Effect<Redacted.Redacted<string>, TinkerError>
+  /** The same where it can be told without asking anybody; `uptime` in milliseconds. */
+  readonly ready: (uptime: number) => Redacted.Redacted<string> | undefined
   /**
    * After a 401: another token than the refused one, by one forced exchange for all who ask; none when there is
    * nothing to exchange, or when the refused token itself came from a forced exchange moments ago.
@@ -247,8 +249,13 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       return exchange.isRunning() ? Effect.succeed(token) : Effect.as(Effect.forkIn(renewed, scope), token)
     })
 
+    /** A key that the server takes as it is; it stays the same as long as the flags, which are asked for once. */
+    let lasting: Redacted.Redacted<string> | undefined
+    const ready = (now: number) => lasting ?? (issued !== undefined && now < issued.renewAt ? issued.token : undefined)
+
     const token: Effect.Effect<Redacted.Redacted<string>, TinkerError> = Effect.flatMap(server.flags, (flags) => {
       if (flags.pjwtAuthEnabled) return jwt
+      lasting = Option.getOrUndefined(config.apiKey)
       if (Option.isNone(config.apiKey) && Option.isSome(config.credentialCommand)) {
         return Effect.fail(
           new InvalidConfig({
@@ -277,5 +284,5 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
         )
       })
 
-    return { credential, token, renew }
+    return { credential, token, ready, renew }
   })

@@ -12,6 +12,7 @@ import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import { Bytes } from "./internal/Base64.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
+import { integersToJson } from "./internal/Digits.ts"
 import { aToken, firstNonToken, isFlat, type SmallIntegers } from "./internal/Numbers.ts"
 import * as Wire from "./internal/Wire.ts"
 
@@ -253,6 +254,19 @@ const toTokens = (ids: unknown, path: string): Result<Int32Array> => {
     ? // Only numbers are left: they were checked.
       Either.right(new Int32Array(ids as ArrayLike<number>))
     : invalid(`${path}[${bad}]`, `expected ${aToken}, got ${describe(ids[bad])}`)
+}
+
+/**
+ * The JSON of an input that is one piece of tokens; nothing for any other, which is the schema's business.
+ *
+ * @internal
+ */
+export const textToJson = (self: ModelInput): string | undefined => {
+  if (!(self instanceof ModelInput)) return undefined
+  const [chunk] = self.chunks
+  return self.chunks.length === 1 && chunk?.type === "encoded_text" && chunk.tokens instanceof Int32Array
+    ? `{"chunks":[{"type":"encoded_text","tokens":[${integersToJson(chunk.tokens)}]}]}`
+    : undefined
 }
 
 /**

@@ -101,8 +101,12 @@ export interface Limiter {
   readonly training: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
-  /** Lets no sample start for this long. A shorter one than is open already changes nothing. */
-  readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<void>
+  /**
+   * After a refusal: lets no sample start for this long, and gives `true`. A shorter one than is open already changes
+   * nothing. Unless it is a single refusal, after 20 or more samples that passed: then the others go on, 10 at once, and
+   * only the one that was refused has to wait, which `false` tells it.
+   */
+  readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<boolean>
   /** What is left of the back-off window; none if samples may start. */
   readonly window: Effect.Effect<Option.Option<Duration.Duration>>
   /** Changes budgets, also of requests that wait already. The last word counts for all who share the limiter. */
@@ -189,7 +193,7 @@ const makeLimiter: Effect.Effect<Limiter, never, Scope.Scope> = Effect.gen(funct
   const sampling = yield* Gate.make({
     limit: 400,
     budget: defaults.sampleBytes,
-    throttle: { limit: 10, factor: 20, linger: Duration.seconds(10) },
+    throttle: { limit: 10, factor: 20, linger: Duration.seconds(10), aloneAfter: 20 },
     closed,
   })
   const training = yield* Gate.make({ limit: Number.POSITIVE_INFINITY, budget: defaults.trainingBytes, closed })

@@ -77,7 +77,7 @@ export const decide =
       return progress.billingElapsed >= pause ? Option.none() : Option.some(billingInterval)
     }
     if (!isRetryable(error) || progress.retries >= (options.maxRetries ?? 10)) return Option.none()
-    const delay = Option.getOrElse(serverDelay(error), () => backOff(options, progress))
+    const delay = Option.getOrElse(serverDelay(error), () => backOff(options, error, progress))
     const budget = Duration.toMillis(options.maxElapsed ?? "300 seconds")
     return progress.elapsed + delay > budget ? Option.none() : Option.some(delay)
   }
@@ -101,11 +101,30 @@ export const serverDelay = (error: TinkerError): Option.Option<number> =>
     ? Option.filter(Option.map(error.retryAfter, Duration.toMillis), (ms) => ms > 0 && ms <= longestRetryAfter)
     : Option.none()
 
+/**
+ * Before the first retry, in milliseconds: most failures are a single one, a connection that was just closed or a
+ * process that is being replaced, and are over at once. Those that are not are waited out by what follows.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const firstDelay: number = 50
+
+/**
+ * Doubling from `base`, in milliseconds; before that once nearly at once, unless the server asked for fewer requests.
+ *
+ * @internal
+ */
+export const doubling = (base: number, retries: number, error: { readonly _tag: string }): number => {
+  if (error._tag === "RateLimited") return base * 2 ** retries
+  return retries === 0 ? Math.min(firstDelay, base) : base * 2 ** (retries - 1)
+}
+
 /** Exponential, times a factor in (0.75, 1]. */
-const backOff = (options: Options, progress: Progress): number => {
+const backOff = (options: Options, error: TinkerError, { random, retries }: Progress): number => {
   const base = Duration.toMillis(options.base ?? "500 millis")
   const cap = Duration.toMillis(options.cap ?? "10 seconds")
-  return Math.min(base * 2 ** progress.retries, cap) * (1 - 0.25 * progress.random)
+  return Math.min(doubling(base, retries, error), cap) * (1 - 0.25 * random)
 }
 
 interface State {
@@ -118,7 +137,7 @@ interface State {
 const initial: State = { startedAt: undefined, retries: 0, billingSince: undefined, billingTotal: 0 }
 
 /**
- * The default policy: 10 retries or 300 s, the server's delay or 0.5 s doubling to 10 s with jitter.
+ * The default policy: 10 retries or 300 s, the server's delay, or 50 ms and then 0.5 s doubling to 10 s, with jitter.
  *
  * @since 0.1.0
  * @category constructors

@@ -22,6 +22,7 @@ import * as Sampling from "./api/Sampling.ts"
 import * as ApiFuture from "./ApiFuture.ts"
 import * as BaseUrl from "./BaseUrl.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
+import { keyOf, Remembered } from "./internal/Remembered.ts"
 import * as SampleFlow from "./internal/SampleFlow.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import * as ModelInput from "./ModelInput.ts"
@@ -150,34 +151,44 @@ const requestKeys: Readonly<Record<keyof Request, true>> = {
 }
 
 const validate = ParseResult.validateEither(Sampling.SampleRequest, { onExcessProperty: "error" })
+/** Parameters that were found to be right. */
+const known = new Remembered<true>()
 
 /** All that can be wrong with a request is found here, before it waits for anything. */
-const checkRequest = (request: Request): Result<SampleFlow.Input> =>
-  Either.gen(function* () {
-    if (!Predicate.isRecord(request)) {
-      return yield* invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
+const checkRequest = (request: Request): Result<SampleFlow.Input> => {
+  if (!Predicate.isRecord(request)) {
+    return invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
+  }
+  for (const key of Object.keys(request)) {
+    if (!Object.hasOwn(requestKeys, key)) {
+      return invalid(`sample.${key}`, `unknown: a sample has ${Object.keys(requestKeys).join(", ")}`)
     }
-    for (const key of Object.keys(request)) {
-      if (!Object.hasOwn(requestKeys, key)) {
-        return yield* invalid(`sample.${key}`, `unknown: a sample has ${Object.keys(requestKeys).join(", ")}`)
-      }
-    }
-    const { params, prompt, targetPromptLogprobs, ...rest } = request
-    const input: SampleFlow.Input = {
-      ...rest,
-      prompt: yield* ModelInput.from(prompt, "sample.prompt"),
-      samplingParams: params,
-      targetPromptLogprobs:
-        targetPromptLogprobs === undefined
-          ? undefined
-          : yield* TensorData.from("int64", targetPromptLogprobs, "sample.targetPromptLogprobs"),
-    }
-    yield* Either.mapLeft(validate({ ...input, samplingSessionId: "", seqId: 0 }), (issue) => {
+  }
+  const { params, prompt, targetPromptLogprobs, ...rest } = request
+  const model = ModelInput.from(prompt, "sample.prompt")
+  if (Either.isLeft(model)) return Either.left(model.left)
+  const input: SampleFlow.Input = { ...rest, prompt: model.right, samplingParams: params }
+  if (targetPromptLogprobs === undefined) {
+    const key = keyOf([params, rest])
+    if (key !== undefined && known.get(key) === true) return Either.right(input)
+    return Either.map(checkInput(input), (checked) => {
+      if (key !== undefined) known.set(key, true)
+      return checked
+    })
+  }
+  return Either.flatMap(TensorData.from("int64", targetPromptLogprobs, "sample.targetPromptLogprobs"), (targets) =>
+    checkInput({ ...input, targetPromptLogprobs: targets }),
+  )
+}
+
+const checkInput = (input: SampleFlow.Input): Result<SampleFlow.Input> =>
+  Either.mapBoth(validate({ ...input, samplingSessionId: "", seqId: 0 }), {
+    onRight: () => input,
+    onLeft: (issue) => {
       const { path, problem } = fromIssue("sample", input, issue)
       // By the name it has here.
       return new InvalidInput({ path: path.replace(/^sample\.samplingParams/, "sample.params"), problem })
-    })
-    return input
+    },
   })
 
 interface Parts extends SampleFlow.Parts {
@@ -199,14 +210,17 @@ const makeClient = (
       options: SampleFlow.Options,
       wanted: (running: SampleFlow.Running) => Effect.Effect<A, FutureError>,
     ): Effect.Effect<A, FutureError> =>
-      Effect.uninterruptibleMask((restore) =>
-        Effect.flatMap(checkRequest(request), (input) => {
-          const recordStabilityInfo = input.recordStabilityInfo ?? clientOptions.recordStabilityInfo
-          return Effect.flatMap(flow.start({ ...input, recordStabilityInfo }, options), (running) =>
-            Effect.onInterrupt(restore(wanted(running)), () => running.stop),
-          )
-        }),
-      )
+      Effect.withFiberRuntime((fiber) => {
+        const checked = checkRequest(request)
+        if (Either.isLeft(checked)) return Effect.fail(checked.left)
+        const input = checked.right
+        const recordStabilityInfo = input.recordStabilityInfo ?? clientOptions.recordStabilityInfo
+        // Begun where nothing can come between the beginning and who sees to its end.
+        return Effect.uninterruptibleMask((restore) => {
+          const running = flow.start(fiber, { ...input, recordStabilityInfo }, options)
+          return Effect.onInterrupt(restore(wanted(running)), () => running.stop)
+        })
+      })
 
     const mayResubmit = !session.flags.sampleNoRetries
 

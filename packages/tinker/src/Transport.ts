@@ -28,6 +28,9 @@ import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
 import * as Http from "./internal/Http.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
+import * as Timeouts from "./internal/Timeouts.ts"
+import { traced } from "./internal/Traced.ts"
+import { timeOf } from "./internal/Uptime.ts"
 import * as UnknownFields from "./internal/UnknownFields.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as ServerConfig from "./ServerConfig.ts"
@@ -74,6 +77,8 @@ export interface RawResponse {
   readonly status: number
   readonly headers: Readonly<Record<string, string | undefined>>
   readonly stream: Stream.Stream<Uint8Array, RequestError>
+  /** Takes the secrets of the request out of words that the answer holds. */
+  readonly redact: (text: string) => string
 }
 
 /**
@@ -121,43 +126,121 @@ const mayRetry = (endpoint: Endpoint.Endpoint<never, unknown>, error: TinkerErro
   return isRetryable(error) && !(conflict && endpoint.sequenced)
 }
 
+const utf8 = new TextDecoder()
+
+/** Made at the first answer of an endpoint: at start-up it would cost for all of them. */
+const decoders = new WeakMap<
+  Endpoint.ResponseBody,
+  (value: unknown) => Either.Either<unknown, ParseResult.ParseError>
+>()
+const decoderOf = (response: Extract<Endpoint.ResponseBody, { readonly kind: "json" }>) => {
+  let decoder = decoders.get(response)
+  if (decoder === undefined) {
+    decoder = Schema.decodeUnknownEither(response.schema)
+    decoders.set(response, decoder)
+  }
+  return decoder
+}
+
 const decode = <A>(
   endpoint: Endpoint.Endpoint<never, A>,
   reply: Http.Reply,
   attempt: Http.Attempt,
-  now: number,
-): Either.Either<A, UnexpectedResponse> => {
+): Effect.Effect<A, UnexpectedResponse> => {
   const response = endpoint.response
-  if (response.kind === "void") return Either.right(undefined as A)
+  if (response.kind === "void") return Effect.succeed(undefined as A)
   if (response.kind === "raw") {
-    const contentType = reply.headers["content-type"] ?? ""
+    const { body, headers, status } = reply
+    const contentType = headers["content-type"] ?? ""
     const { redact } = attempt
-    return Either.right({
-      status: reply.status,
-      headers: reply.headers,
-      contentType,
-      body: reply.body,
-      redact,
-    } satisfies Endpoint.RawAnswer as A)
+    return Effect.succeed({ status, headers, contentType, body, redact } satisfies Endpoint.RawAnswer as A)
   }
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string) =>
-    Either.left(Http.unexpected(attempt, reply, now, reason, detail))
+    Effect.flatMap(Clock.currentTimeMillis, (now) => Effect.fail(Http.unexpected(attempt, reply, now, reason, detail)))
   if (reply.body.length === 0) return unexpected("Empty", "the body is empty")
   let value: unknown
   try {
     // The content type is not asked: servers send JSON as text, and the schema has the last word.
-    value = JSON.parse(new TextDecoder().decode(reply.body))
+    value = JSON.parse(utf8.decode(reply.body))
   } catch {
     return unexpected("NotJson", preview(reply.body, attempt.redact))
   }
   try {
-    const decoded = Schema.decodeUnknownEither(response.schema)(value)
+    const decoded = decoderOf(response)(value)
     return Either.isRight(decoded)
-      ? Either.right(decoded.right)
+      ? // The schema is that of the endpoint's own output.
+        Effect.succeed(decoded.right as A)
       : unexpected("Schema", shorten(attempt.redact(ParseResult.TreeFormatter.formatErrorSync(decoded.left))))
   } catch (cause) {
     // Nested so deep that reading it overflows the stack.
     return unexpected("Schema", `it can't be walked: ${String(cause)}`)
+  }
+}
+
+const noOptions: CallOptions = {}
+const noHeaders: Readonly<Record<string, string>> = {}
+
+/** One logical request: what all of its attempts share. */
+class Call {
+  startedAt: number
+  private attempts = 0
+  private readonly url: string
+  private readonly timeout: number
+  private readonly idempotencyKey: string
+  private readonly headers: Readonly<Record<string, string>>
+
+  private readonly endpoint: Endpoint.Endpoint<never, unknown>
+  private readonly rendered: Endpoint.Rendered
+  private readonly options: CallOptions
+  private readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
+  private readonly clock: Clock.Clock
+
+  constructor(
+    config: Config.Service,
+    endpoint: Endpoint.Endpoint<never, unknown>,
+    rendered: Endpoint.Rendered,
+    options: CallOptions,
+    secrets: ReadonlyArray<Redacted.Redacted<string>>,
+    clock: Clock.Clock,
+  ) {
+    const { path, query } = rendered
+    this.endpoint = endpoint
+    this.rendered = rendered
+    this.options = options
+    this.secrets = secrets
+    this.clock = clock
+    this.startedAt = clock.unsafeCurrentTimeMillis()
+    this.url = `${config.baseUrl}/${endpoint.root}/${path}${query === "" ? "" : `?${query}`}`
+    this.timeout =
+      options.timeout === null
+        ? Number.POSITIVE_INFINITY
+        : Duration.toMillis(options.timeout ?? endpoint.timeout ?? config.attemptTimeout)
+    this.idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
+    this.headers = options.headers === undefined ? noHeaders : reveal(options.headers)
+  }
+
+  attempt(token: Redacted.Redacted<string>): Http.Attempt {
+    const { operation, purpose, redirect, scheme } = this.endpoint
+    const { body, method, secrets } = this.rendered
+    return {
+      operation,
+      purpose,
+      method,
+      url: this.url,
+      body,
+      fixed: this.endpoint.headers,
+      headers: this.headers,
+      redirect,
+      scheme,
+      token,
+      idempotencyKey: this.idempotencyKey,
+      retryCount: this.attempts++,
+      timeout: this.timeout,
+      startedAt: this.startedAt,
+      clock: this.clock,
+      // An input's own secrets can come back in the server's words, too.
+      redact: (text) => redactor([token, ...this.secrets, ...secretsIn(this.options.headers ?? {}), ...secrets])(text),
+    }
   }
 }
 
@@ -191,7 +274,7 @@ export const make: Effect.Effect<
   Config.TinkerConfig | HttpClient.HttpClient | Scope.Scope
 > = Effect.gen(function* () {
   const config = yield* Config.TinkerConfig
-  const http = Http.make(yield* HttpClient.HttpClient, config, (yield* Host).platform)
+  const http = Http.make(yield* HttpClient.HttpClient, config, (yield* Host).platform, yield* Timeouts.make)
   const configured = [...secretsIn(config.headers), ...Option.toArray(config.apiKey)]
   const known = yield* Ref.make(Option.none<ClientConfig>())
   let closed = false
@@ -235,67 +318,41 @@ export const make: Effect.Effect<
     auth: Auth,
     exchange: (attempt: Http.Attempt) => Effect.Effect<A, TinkerError>,
   ): Effect.Effect<A, TinkerError> =>
-    Effect.suspend(() => {
+    traced((fiber) => {
       if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
-      const problem = checkOptions(endpoint.operation, options)
+      const problem = options === noOptions ? Option.none() : checkOptions(endpoint.operation, options)
       if (Option.isSome(problem)) return Effect.fail(problem.value)
-      const { body, method, path, query } = rendered
-      const timeout =
-        options.timeout === null
-          ? Duration.infinity
-          : Duration.decode(options.timeout ?? endpoint.timeout ?? config.attemptTimeout)
-      const idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
-      const headers = { ...endpoint.headers, ...reveal(options.headers ?? {}) }
-      // An input's own secrets can come back in the server's words, too.
-      const secrets = [...configured, ...secretsIn(options.headers ?? {}), ...rendered.secrets]
-      let retryCount = 0
-      let renewed = false
-
-      const attempt = (startedAt: number, token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
-        if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
-        const send = (token: Redacted.Redacted<string>) =>
-          exchange({
-            operation: endpoint.operation,
-            purpose: endpoint.purpose,
-            method,
-            url: `${config.baseUrl}/api/v1/${path}${query === "" ? "" : `?${query}`}`,
-            body,
-            headers,
-            redirect: endpoint.redirect,
-            token,
-            idempotencyKey,
-            retryCount: retryCount++,
-            timeout,
-            startedAt,
-            redact: (text) => redactor([token, ...secrets])(text),
-          })
-        // One forced exchange and one resend for a JWT that is refused, in the whole life of the request.
-        return Effect.catchAll(send(token), (refused) => {
-          if (refused._tag !== "Unauthorized" || renewed) return Effect.fail(refused)
-          renewed = true
-          return Effect.flatMap(auth.renew(token), Option.match({ onNone: () => Effect.fail(refused), onSome: send }))
-        })
-      }
-
+      const time = timeOf(fiber)
+      const call = new Call(config, endpoint, rendered, options, configured, time.clock)
       // Who has a loop of its own gets each error at once, unless it asks for more.
       const leftToCaller = endpoint.retry === "none" && options.retryPolicy === undefined
       const again = (error: TinkerError) => !leftToCaller && mayRetry(endpoint, error)
-      const allowed = options.mayRetry ?? (() => Effect.succeed(true))
-      const warned = (error: TinkerError) =>
-        again(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
+      let renewed = false
+
+      const attempt = (token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> =>
+        closed ? Effect.fail(new ClientClosed({ operation: endpoint.operation })) : exchange(call.attempt(token))
+
+      /** One forced exchange and one resend for a JWT that is refused, in the whole life of the request. */
+      const resend = (refused: TinkerError, token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
+        if (refused._tag !== "Unauthorized" || renewed) return Effect.fail(refused)
+        renewed = true
+        return Effect.flatMap(auth.renew(token), Option.match({ onNone: () => Effect.fail(refused), onSome: attempt }))
+      }
 
       /** The schedule is made when it is needed: most requests succeed at once. */
-      const retry = (
-        startedAt: number,
-        first: Redacted.Redacted<string>,
-        failure: TinkerError,
-      ): Effect.Effect<A, TinkerError> => {
+      const retry = (first: Redacted.Redacted<string>, failure: TinkerError): Effect.Effect<A, TinkerError> => {
+        if (!again(failure)) return Effect.fail(failure)
+        const allowed = options.mayRetry ?? (() => Effect.succeed(true))
+        const warned = (error: TinkerError) =>
+          again(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
         let known: TinkerError | undefined = failure
         const next = Effect.suspend(() => {
           const error = known
           known = undefined
           return error === undefined
-            ? Effect.flatMap(auth.again(first), (token) => attempt(startedAt, token))
+            ? Effect.flatMap(auth.again(first), (token) =>
+                Effect.catchAll(attempt(token), (refused) => resend(refused, token)),
+              )
             : Effect.fail(error)
         })
         return Effect.flatMap(policyOf(options), (schedule) =>
@@ -306,31 +363,37 @@ export const make: Effect.Effect<
         )
       }
 
-      const lifetime = Effect.flatMap(auth.token, (token) =>
-        Effect.flatMap(Clock.currentTimeMillis, (startedAt) =>
-          Effect.catchAll(attempt(startedAt, token), (error) =>
-            again(error) ? retry(startedAt, token, error) : Effect.fail(error),
-          ),
-        ),
-      )
-      return Effect.withSpan(lifetime, `tinker.${endpoint.operation}`, { kind: "client", captureStackTrace: false })
-    })
+      const begin = (token: Redacted.Redacted<string>) =>
+        Effect.catchAll(attempt(token), (error) =>
+          error._tag === "Unauthorized"
+            ? Effect.catchAll(resend(error, token), (error) => retry(token, error))
+            : retry(token, error),
+        )
+      const token = auth.ready(time.uptime())
+      return token === undefined
+        ? Effect.flatMap(auth.token, (token) => {
+            // Waiting for a token is not part of the request.
+            call.startedAt = time.clock.unsafeCurrentTimeMillis()
+            return begin(token)
+          })
+        : begin(token)
+    }, endpoint.span)
 
   const sendAs =
     (authOf: (endpoint: Endpoint.Endpoint<never, unknown>) => Auth): Service["send"] =>
-    (endpoint, rendered, options = {}) =>
+    (endpoint, rendered, options = noOptions) =>
       perform(
         endpoint,
         rendered,
         options,
         options.credential === undefined ? authOf(endpoint) : fixed(Effect.succeed(options.credential)),
         (attempt) =>
-          Effect.flatMap(http.send(attempt), (reply) =>
-            Effect.zipRight(
-              announceDeprecation(attempt, reply.headers),
-              Effect.flatMap(Clock.currentTimeMillis, (now) => decode(endpoint, reply, attempt, now)),
-            ),
-          ),
+          http.send(attempt, (reply) => {
+            const decoded = decode(endpoint, reply, attempt)
+            return reply.headers["x-deprecation-note"] === undefined
+              ? decoded
+              : Effect.zipRight(announceDeprecation(attempt, reply.headers), decoded)
+          }),
       )
 
   const unknownFields = UnknownFields.make()
@@ -353,6 +416,7 @@ export const make: Effect.Effect<
 
   const fixed = (token: Auth["token"]): Auth => ({
     token,
+    ready: () => undefined,
     // A credential command is run once for one logical request.
     again: Effect.succeed,
     renew: () => Effect.succeedNone,
@@ -399,6 +463,7 @@ export const make: Effect.Effect<
           return {
             status: response.status,
             headers: response.headers,
+            redact: attempt.redact,
             stream: Stream.suspend(() => {
               begun = true
               return stream
@@ -419,6 +484,7 @@ const letGo = (response: HttpClientResponse.HttpClientResponse): Effect.Effect<v
 
 interface Auth {
   readonly token: Effect.Effect<Redacted.Redacted<string>, TinkerError>
+  readonly ready: Credentials.Service["ready"]
   /** For a later attempt of the same request, given the token of the first. */
   readonly again: (first: Redacted.Redacted<string>) => Effect.Effect<Redacted.Redacted<string>, TinkerError>
   readonly renew: Credentials.Service["renew"]

@@ -82,6 +82,31 @@ describe("RateLimiter", () => {
     }),
   )
 
+  it.scoped("a single refusal after many that passed slows the others down, and does not stop them", () =>
+    Effect.gen(function* () {
+      const { limiter } = yield* RateLimiter
+      const limits = yield* limiter(key("k"))
+      const pass = Effect.repeatN(limits.sampling(1)(Effect.void), 19)
+      yield* pass
+      expect(yield* limits.backOff("1 minute")).toBe(false)
+      expect(yield* limits.window).toEqual(Option.none())
+      const inside = yield* Effect.fork(
+        Effect.forEach(Array.from({ length: 30 }), () => limits.sampling(1)(Effect.never), {
+          concurrency: "unbounded",
+        }),
+      )
+      yield* Effect.repeatN(Effect.yieldNow(), 10)
+      expect((yield* limits.stats).sampling).toMatchObject({ inFlight: 10, waiting: 20 })
+      yield* Fiber.interrupt(inside)
+      // The next one comes too soon to be a single one.
+      yield* limits.sampling(1)(Effect.void)
+      yield* limits.backOff("1 second")
+      yield* Effect.repeatN(limits.sampling(1)(Effect.void), 5).pipe(Effect.fork)
+      expect(yield* limits.backOff("1 minute")).toBe(true)
+      expect(yield* limits.window).toEqual(Option.some(Duration.minutes(1)))
+    }).pipe(Effect.provide(Limits.layer)),
+  )
+
   it.scoped("a limiter is released when nobody holds it, and not before", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter

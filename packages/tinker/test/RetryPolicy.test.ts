@@ -114,23 +114,25 @@ const start = { retries: 0, elapsed: 0, billingElapsed: 0, random: 0 }
 describe("decide", () => {
   const decide = RetryPolicy.decide()
 
-  it("doubles from half a second to ten, with up to a quarter off", () => {
+  it("is nearly at once, then doubles from half a second to ten, with up to a quarter off", () => {
     const delays = [0, 1, 2, 3, 4, 5, 6].map((retries) => decide(unavailable(), { ...start, retries }))
-    expect(delays).toEqual([500, 1000, 2000, 4000, 8000, 10_000, 10_000].map(Option.some))
-    expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(437.5))
+    expect(delays).toEqual([50, 500, 1000, 2000, 4000, 8000, 10_000].map(Option.some))
+    expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(43.75))
+    const limited = new TinkerError.RateLimited({ operation: "x" })
+    expect(decide(limited, start)).toEqual(Option.some(500))
   })
 
   it("obeys the server within (0, 60] s and ignores it beyond", () => {
     expect(decide(unavailable(60), start)).toEqual(Option.some(60_000))
-    expect(decide(unavailable(61), start)).toEqual(Option.some(500))
-    expect(decide(unavailable(0), start)).toEqual(Option.some(500))
+    expect(decide(unavailable(61), start)).toEqual(Option.some(50))
+    expect(decide(unavailable(0), start)).toEqual(Option.some(50))
   })
 
   it("has one budget of retries and time", () => {
     expect(decide(unavailable(), { ...start, retries: 9 })).toEqual(Option.some(10_000))
     expect(decide(unavailable(), { ...start, retries: 10 })).toEqual(Option.none())
-    expect(decide(unavailable(), { ...start, elapsed: 299_500 })).toEqual(Option.some(500))
-    expect(decide(unavailable(), { ...start, elapsed: 299_501 })).toEqual(Option.none())
+    expect(decide(unavailable(), { ...start, elapsed: 299_950 })).toEqual(Option.some(50))
+    expect(decide(unavailable(), { ...start, elapsed: 299_951 })).toEqual(Option.none())
   })
 
   it("waits out a billing stop on a budget of its own", () => {

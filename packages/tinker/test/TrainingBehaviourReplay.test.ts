@@ -1,7 +1,7 @@
 /** How the reference goes about training, done by ours: when it sends what, what it does about failures, and what differs. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Either, Option, Schema, type Scope } from "effect"
-import { Loss, SampleResult, ServiceClient, type TrainingClient, TrainingResult } from "effect-tinker"
+import { Loss, RetryPolicy, SampleResult, ServiceClient, type TrainingClient, TrainingResult } from "effect-tinker"
 import * as Clients from "./support/Clients.ts"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"
@@ -349,8 +349,8 @@ describe("failures as recorded", () => {
       expect(keysOf(sent)).toBe(1)
       // The pause after a failure of the server, and the first of those after a conflict.
       const [failed = 0, conflict = 0] = gapsOf(sent)
-      expect(failed).toBeGreaterThanOrEqual(375)
-      expect(failed).toBeLessThanOrEqual(500)
+      expect(failed).toBeGreaterThanOrEqual(0.75 * RetryPolicy.firstDelay)
+      expect(failed).toBeLessThanOrEqual(RetryPolicy.firstDelay)
       expect(conflict).toBe(500)
       expect(result).toEqual(Either.right({ path: saved }))
     }),

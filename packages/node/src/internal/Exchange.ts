@@ -33,7 +33,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   private chunks: Array<Buffer> = []
   private size = 0
   private controller: Dispatcher.DispatchController | undefined = undefined
-  private answer: ((effect: Effect.Effect<Settled | undefined>) => void) | undefined = undefined
+  private answer: ((settled: Settled | undefined) => void) | undefined = undefined
   private givenUp = false
 
   private readonly options: Options
@@ -46,14 +46,19 @@ export class Exchange implements Dispatcher.DispatchHandler {
 
   /** Ends when the head of the answer is there, with nothing; or without one, with what happened. */
   start(pool: Dispatcher): Effect.Effect<Settled | undefined> {
-    return Effect.async<Settled | undefined>((resume) => {
-      this.answer = resume
-      try {
-        pool.dispatch(this.options, this)
-      } catch (error) {
-        this.finish(error instanceof Error ? error : new Error(String(error)))
-      }
-    })
+    return Effect.async<Settled | undefined>((resume) =>
+      this.begin(pool, (settled) => resume(settled === undefined ? answered : Effect.succeed(settled))),
+    )
+  }
+
+  /** The same for who needs no fiber; `answer` is called once. */
+  begin(pool: Dispatcher, answer: (settled: Settled | undefined) => void): void {
+    this.answer = answer
+    try {
+      pool.dispatch(this.options, this)
+    } catch (error) {
+      this.finish(error instanceof Error ? error : new Error(String(error)))
+    }
   }
 
   /** The connection is freed if the exchange is not over. One that still waits for a connection will not be sent. */
@@ -143,7 +148,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const answer = this.answer
     if (answer === undefined) return
     this.answer = undefined
-    answer(settled === undefined ? answered : Effect.succeed(settled))
+    answer(settled)
   }
 }
 

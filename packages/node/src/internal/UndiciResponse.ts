@@ -14,27 +14,14 @@ import * as Inspectable from "effect/Inspectable"
 import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import { CorruptBody, Disconnected, InflatedTooLarge, UnsupportedEncoding } from "effect-tinker/HttpFailure"
+import { Disconnected, InflatedTooLarge, UnsupportedEncoding } from "effect-tinker/HttpFailure"
 import * as Zlib from "node:zlib"
+import * as Body from "./Body.ts"
 import type { Exchange } from "./Exchange.ts"
-
-type Encoding = "identity" | "gzip" | "deflate"
 
 type Failed = HttpClientError.ResponseError
 
 const headersProto: object = Object.getPrototypeOf(Headers.empty)
-
-const emptyBuffer = Buffer.alloc(0)
-
-const join = (chunks: ReadonlyArray<Buffer>): Buffer => {
-  const [first] = chunks
-  if (first === undefined) return emptyBuffer
-  return chunks.length === 1 ? first : Buffer.concat(chunks)
-}
-
-// "deflate" is zlib by the standard and bare deflate by habit: a zlib header has 8 in its low four bits, which no
-// encoder writes at the start of a bare one.
-const isZlib = (first: Buffer): boolean => ((first[0] ?? 0) & 0x0f) === 0x08
 
 const toText = (body: Buffer): string =>
   body.length >= 3 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf
@@ -216,16 +203,12 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
       return (this.collected = Effect.fail(this.failure(new UnsupportedEncoding({ encoding: this.contentEncoding }))))
     }
     if (encoding === "identity" || exchange.isEmpty) {
-      return (this.collected = Effect.succeed(join(exchange.take())))
+      return (this.collected = Effect.succeed(Body.join(exchange.take())))
     }
     this.waiting ??= new Set()
-    const packed = join(exchange.take())
-    const done = (cause: Error | null, body: Buffer) =>
-      this.settle(cause === null ? Effect.succeed(body) : Effect.fail(this.failure(this.inflateFailure(cause))))
-    const limit = { maxOutputLength: this.maxBytes }
-    if (encoding === "gzip") Zlib.gunzip(packed, limit, done)
-    else if (isZlib(packed)) Zlib.inflate(packed, limit, done)
-    else Zlib.inflateRaw(packed, limit, done)
+    Body.inflate(Body.join(exchange.take()), encoding, this.maxBytes, (result) =>
+      this.settle(Buffer.isBuffer(result) ? Effect.succeed(result) : Effect.fail(this.failure(result))),
+    )
     return undefined
   }
 
@@ -240,26 +223,8 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
     return (this.headers["content-encoding"] ?? "").trim().toLowerCase()
   }
 
-  private get encoding(): Encoding | undefined {
-    if (this.exchange.headers["content-encoding"] === undefined) return "identity"
-    switch (this.contentEncoding) {
-      case "":
-      case "identity":
-        return "identity"
-      case "gzip":
-      case "x-gzip":
-        return "gzip"
-      case "deflate":
-        return "deflate"
-      default:
-        return undefined
-    }
-  }
-
-  private inflateFailure(cause: Error): InflatedTooLarge | CorruptBody {
-    return "code" in cause && cause.code === "ERR_BUFFER_TOO_LARGE"
-      ? new InflatedTooLarge({ limit: this.maxBytes })
-      : new CorruptBody({ encoding: this.contentEncoding, cause })
+  private get encoding(): Body.Encoding | undefined {
+    return Body.encodingOf(this.exchange.headers["content-encoding"])
   }
 
   private read<A>(body: Buffer, parse: (body: Buffer) => A): Effect.Effect<A, Failed> {
@@ -350,7 +315,9 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
               )
             }
             const cause =
-              result === this.exchange.error ? new Disconnected({ cause: result }) : this.inflateFailure(result)
+              result === this.exchange.error
+                ? new Disconnected({ cause: result })
+                : Body.failure(result, this.contentEncoding, this.maxBytes)
             resume(Effect.fail(Option.some(this.failure(cause))))
           })
           return Effect.sync(() => inflating.cancel())
@@ -415,7 +382,11 @@ class Inflating {
 
   private open(first: Buffer): Zlib.Gunzip | Zlib.Inflate | Zlib.InflateRaw {
     const inflater =
-      this.encoding === "gzip" ? Zlib.createGunzip() : isZlib(first) ? Zlib.createInflate() : Zlib.createInflateRaw()
+      this.encoding === "gzip"
+        ? Zlib.createGunzip()
+        : Body.isZlib(first)
+          ? Zlib.createInflate()
+          : Zlib.createInflateRaw()
     inflater.on("readable", () => this.give())
     inflater.on("end", () => this.stop(undefined))
     inflater.on("error", (error) => this.stop(error))

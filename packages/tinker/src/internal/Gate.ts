@@ -18,6 +18,11 @@ export interface Throttle {
   /** Weights count this many times. */
   readonly factor: number
   readonly linger: Duration.Duration
+  /**
+   * A back-off after which so many had passed since the last one is a single refusal among many that were accepted:
+   * it throttles, but lets the others go on.
+   */
+  readonly aloneAfter: number
 }
 
 export interface Options<E> {
@@ -44,11 +49,21 @@ export interface Stats {
   readonly timer: boolean
 }
 
+/** A place, or the wish for one. */
+export interface Place<E> {
+  /** Waits until it is one; interrupted, it still has to be left. */
+  readonly admitted: Effect.Effect<void, E> | undefined
+  /** However it ended. */
+  readonly leave: () => void
+}
+
 export interface Gate<E> {
+  /** For who sees to it itself that the place is left. */
+  readonly enter: (weight: number) => Place<E>
   /** Runs the effect inside the gate; its place is free again however the effect ends. */
   readonly withPlace: (weight: number) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, R>
-  /** Opens the window, or extends it; never shortens it. */
-  readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<void>
+  /** Opens the window, or extends it; never shortens it. Tells whether all who come have to wait. */
+  readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<boolean>
   /** What is left of the window. */
   readonly window: Effect.Effect<Option.Option<Duration.Duration>>
   readonly setBudget: (budget: number) => Effect.Effect<void>
@@ -86,6 +101,8 @@ class Impl<E> implements Gate<E> {
   private balance: number
   private budget: number
   private checks = 0
+  /** How many went through since the last back-off. */
+  private passed = 0
   private windowEnd = Number.NEGATIVE_INFINITY
   private throttledUntil = Number.NEGATIVE_INFINITY
   private timer: { readonly at: number; fiber: Fiber.RuntimeFiber<void> | undefined } | undefined = undefined
@@ -112,24 +129,45 @@ class Impl<E> implements Gate<E> {
       Effect.uninterruptibleMask((restore) => {
         if (this.isClosed) return Effect.fail(this.options.closed())
         const waiter = this.enqueue(weight)
-        return Effect.ensuring(
+        const inside =
           waiter.state === Phase.admitted
             ? restore(effect)
-            : Effect.zipRight(restore(this.admission(waiter)), restore(effect)),
-          Effect.sync(() => this.forget(waiter)),
-        )
+            : Effect.zipRight(restore(this.admission(waiter)), restore(effect))
+        return Effect.matchCauseEffect(inside, {
+          onFailure: (cause) => {
+            this.forget(waiter)
+            return Effect.failCause(cause)
+          },
+          onSuccess: (value) => {
+            this.forget(waiter)
+            return Effect.succeed(value)
+          },
+        })
       })
   }
 
-  backOff(duration: Duration.DurationInput): Effect.Effect<void> {
+  enter(weight: number): Place<E> {
+    if (this.isClosed) return { admitted: Effect.fail(this.options.closed()), leave: () => {} }
+    const waiter = this.enqueue(weight)
+    return {
+      admitted: waiter.state === Phase.admitted ? undefined : this.admission(waiter),
+      leave: () => this.forget(waiter),
+    }
+  }
+
+  backOff(duration: Duration.DurationInput): Effect.Effect<boolean> {
     return Effect.sync(() => {
-      const end = this.now() + Duration.toMillis(duration)
-      if (end <= this.windowEnd) return
-      this.windowEnd = end
-      if (this.options.throttle !== undefined) {
-        this.throttledUntil = end + Duration.toMillis(this.options.throttle.linger)
+      const now = this.now()
+      const end = now + Duration.toMillis(duration)
+      const { throttle } = this.options
+      const isAlone = throttle !== undefined && this.passed >= throttle.aloneAfter && now >= this.windowEnd
+      this.passed = 0
+      if (throttle !== undefined) {
+        this.throttledUntil = Math.max(this.throttledUntil, end + Duration.toMillis(throttle.linger))
       }
+      if (!isAlone && end > this.windowEnd) this.windowEnd = end
       this.pump()
+      return !isAlone
     })
   }
 
@@ -204,6 +242,7 @@ class Impl<E> implements Gate<E> {
       }
       case Phase.admitted:
         waiter.state = Phase.gone
+        this.passed++
         this.inFlight--
         this.balance += waiter.charge
         if (this.head !== undefined) this.pump()
@@ -229,7 +268,8 @@ class Impl<E> implements Gate<E> {
     if (this.isClosed) return
     const { limit, throttle } = this.options
     // Without a window so far there is no need to know the time.
-    const now = this.windowEnd === Number.NEGATIVE_INFINITY ? 0 : this.now()
+    const now =
+      this.throttledUntil === Number.NEGATIVE_INFINITY && this.windowEnd === Number.NEGATIVE_INFINITY ? 0 : this.now()
     const throttled = throttle !== undefined && now < this.throttledUntil
     const places = throttled ? Math.min(limit, throttle.limit) : limit
     while (this.head !== undefined) {

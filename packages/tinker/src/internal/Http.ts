@@ -9,11 +9,15 @@ import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as Redacted from "effect/Redacted"
+import * as Runtime from "effect/Runtime"
 import type { Purpose } from "../Endpoint.ts"
 import type { Platform } from "../Host.ts"
+import * as HttpDirect from "../HttpDirect.ts"
+import type { HttpFailure } from "../HttpFailure.ts"
 import { HttpPurpose } from "../HttpPurpose.ts"
 import { parseRetryAfter } from "../RetryPolicy.ts"
 import type * as TinkerConfig from "../TinkerConfig.ts"
@@ -21,6 +25,7 @@ import { InvalidInput, type RequestError, Unavailable, UnexpectedResponse } from
 import { version } from "../Version.ts"
 import * as Answer from "./Answer.ts"
 import { reveal } from "./Redact.ts"
+import type { Timeouts } from "./Timeouts.ts"
 
 /** What one attempt sends. */
 export interface Attempt {
@@ -29,15 +34,20 @@ export interface Attempt {
   readonly method: "GET" | "POST" | "PUT" | "DELETE"
   readonly url: string
   readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
-  /** Of this endpoint and this call; they win over the configured ones. */
+  /** Of this endpoint: the same object at every call. They win over the configured ones. */
+  readonly fixed: Readonly<Record<string, string>>
+  /** Of this call; they win over all others. */
   readonly headers: Readonly<Record<string, string>>
   readonly redirect: "follow" | "manual"
+  readonly scheme: "x-api-key" | "bearer"
   readonly token: Redacted.Redacted<string>
   readonly idempotencyKey: string
   /** 0 for the first. */
   readonly retryCount: number
-  readonly timeout: Duration.Duration
+  /** In milliseconds. */
+  readonly timeout: number
   readonly startedAt: number
+  readonly clock: Clock.Clock
   readonly redact: (text: string) => string
 }
 
@@ -51,11 +61,16 @@ type Failure = RequestError | InvalidInput
 
 export interface Http {
   /** The reply of a 2xx, or of a redirect that is not to be followed, read to its end. */
-  readonly send: (attempt: Attempt) => Effect.Effect<Reply, Failure>
+  readonly send: <A, E>(
+    attempt: Attempt,
+    /** What becomes of the reply. */
+    receive: (reply: Reply) => Effect.Effect<A, E>,
+  ) => Effect.Effect<A, Failure | E>
   /** The response of a 2xx as soon as its headers are there; the time-out ends there, too. */
   readonly open: (attempt: Attempt) => Effect.Effect<HttpClientResponse.HttpClientResponse, Failure>
 }
 
+const nothing = () => {}
 const maxRedirects = 10
 const isSuccess = (status: number) => status >= 200 && status < 300
 const isRedirect = (status: number) => status >= 300 && status < 400
@@ -66,7 +81,12 @@ const unread = new TextEncoder().encode("(its words could not be read)").buffer
 /** What may follow a redirect to another origin: nothing that was configured, no credential, no key. */
 const portable = new Set(["accept", "user-agent"])
 
-export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service, platform: Platform): Http => {
+export const make = (
+  client: HttpClient.HttpClient,
+  config: TinkerConfig.Service,
+  platform: Platform,
+  timeouts: Timeouts,
+): Http => {
   // The platform's own spans would show request headers, among them configured ones that it does not know as secret.
   const quiet = HttpClient.withTracerDisabledWhen(client, () => true)
 
@@ -82,23 +102,45 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
     ...reveal(config.headers),
   }
 
-  const headersOf = (attempt: Attempt): Record<string, string> => {
-    const headers: Record<string, string> = { ...common, ...attempt.headers }
-    headers["x-api-key"] = Redacted.value(attempt.token)
-    headers["x-stainless-retry-count"] = String(attempt.retryCount)
-    if (Duration.isFinite(attempt.timeout)) {
-      headers["x-stainless-read-timeout"] = String(Duration.toSeconds(attempt.timeout))
+  /** Name and value in turn, up to what changes from call to call; made once for an endpoint. */
+  const prepared = new WeakMap<Attempt["fixed"], ReadonlyArray<string>>()
+  const preparedFor = (fixed: Attempt["fixed"]): ReadonlyArray<string> => {
+    let flat = prepared.get(fixed)
+    if (flat === undefined) {
+      flat = Object.entries({ ...common, ...fixed }).flat()
+      prepared.set(fixed, flat)
     }
+    return flat
+  }
+
+  const headersOf = (attempt: Attempt): Array<string> => {
+    const headers = preparedFor(attempt.fixed).slice()
+    const set = (name: string, value: string) => {
+      for (let at = 0; at < headers.length; at += 2) {
+        if (headers[at] === name) {
+          headers[at + 1] = value
+          return
+        }
+      }
+      headers.push(name, value)
+    }
+    for (const name of Object.keys(attempt.headers)) set(name, attempt.headers[name] ?? "")
+    if (attempt.scheme === "bearer") set("authorization", `Bearer ${Redacted.value(attempt.token)}`)
+    else set("x-api-key", Redacted.value(attempt.token))
+    set("x-stainless-retry-count", String(attempt.retryCount))
+    if (Number.isFinite(attempt.timeout)) set("x-stainless-read-timeout", String(attempt.timeout / 1_000))
     if (attempt.method !== "GET") {
-      headers["content-type"] = attempt.body?.contentType ?? "application/json"
-      headers["x-idempotency-key"] = attempt.idempotencyKey
+      set("content-type", attempt.body?.contentType ?? "application/json")
+      set("x-idempotency-key", attempt.idempotencyKey)
     }
     return headers
   }
 
   const requestOf = (attempt: Attempt) => {
     const { body } = attempt
-    const headers = headersOf(attempt)
+    const flat = headersOf(attempt)
+    const headers: Record<string, string> = {}
+    for (let at = 0; at < flat.length; at += 2) headers[flat[at] ?? ""] = flat[at + 1] ?? ""
     // An empty body, set explicitly, would take the content type away again.
     if (body === undefined) return HttpClientRequest.make(attempt.method)(attempt.url, { headers })
     return HttpClientRequest.make(attempt.method)(attempt.url, {
@@ -110,29 +152,20 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
     })
   }
 
-  const fail = (attempt: Attempt, error: HttpClientError | undefined) =>
-    Effect.map(Clock.currentTimeMillis, (now): Failure => {
-      const fields = fieldsOf(attempt, now)
-      return error === undefined
-        ? new Unavailable({ ...fields, reason: "Timeout", detail: `no answer in ${Duration.format(attempt.timeout)}` })
-        : fold(error, fields, attempt.redact)
+  const timedOut = (attempt: Attempt, now: number) =>
+    new Unavailable({
+      ...fieldsOf(attempt, now),
+      reason: "Timeout",
+      detail: `no answer in ${Duration.format(Duration.millis(attempt.timeout))}`,
     })
 
-  const failWith = (attempt: Attempt) => (error: HttpClientError) => Effect.flatMap(fail(attempt, error), Effect.fail)
+  const failWith = (attempt: Attempt) => (error: HttpClientError) =>
+    Effect.flatMap(Clock.currentTimeMillis, (now) => Effect.fail(fold(error, fieldsOf(attempt, now), attempt.redact)))
 
-  const refuse = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse, body: ArrayBuffer) =>
-    Effect.flatMap(Clock.currentTimeMillis, (now) =>
-      Effect.fail(
-        Answer.toError(
-          {
-            status: response.status,
-            headers: response.headers,
-            body: new Uint8Array(body),
-            retryAfter: parseRetryAfter(response.headers, now),
-          },
-          { ...fieldsOf(attempt, now), redact: attempt.redact },
-        ),
-      ),
+  const refusal = (attempt: Attempt, { body, headers, status }: Reply, now: number) =>
+    Answer.toError(
+      { status, headers, body, retryAfter: parseRetryAfter(headers, now) },
+      { ...fieldsOf(attempt, now), redact: attempt.redact },
     )
 
   /**
@@ -190,53 +223,146 @@ export const make = (client: HttpClient.HttpClient, config: TinkerConfig.Service
   const read = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse) =>
     Effect.flatMap(Effect.catchAll(response.arrayBuffer, failWith(attempt)), (body) =>
       body.byteLength > config.maxResponseBytes
-        ? refuseAs(attempt, response, "TooLarge", `${body.byteLength} bytes, more than maxResponseBytes allows`)
+        ? refuseAs(attempt, response, "TooLarge", tooLarge(body))
         : Effect.succeed(body),
     )
 
-  const open = (attempt: Attempt) =>
-    Effect.flatMap(follow(attempt, requestOf(attempt), 0), (response) =>
+  const open = (attempt: Attempt, request = requestOf(attempt), redirects = 0) =>
+    Effect.flatMap(follow(attempt, request, redirects), (response) =>
       isSuccess(response.status) || (attempt.redirect === "manual" && isRedirect(response.status))
         ? Effect.succeed(response)
         : // What a refusal says is worth having, but the status alone decides what it is.
           Effect.flatMap(
             Effect.orElseSucceed(response.arrayBuffer, () => unread),
-            (body) => refuse(attempt, response, body),
+            (body) => {
+              const { headers, status } = response
+              return Effect.flatMap(Clock.currentTimeMillis, (now) =>
+                Effect.fail(refusal(attempt, { status, headers, body: new Uint8Array(body) }, now)),
+              )
+            },
           ),
     )
 
-  const within = <A>(attempt: Attempt, effect: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> => {
-    const timed = Duration.isFinite(attempt.timeout)
-      ? Effect.timeoutTo(effect, {
-          duration: attempt.timeout,
-          onSuccess: (value) => Effect.succeed(value),
-          onTimeout: () => Effect.flatMap(fail(attempt, undefined), Effect.fail),
-        }).pipe(Effect.flatten)
-      : effect
-    return Effect.mapInputContext(timed, (context: Context.Context<never>) =>
+  /** In the context that a client wants to know of. */
+  const inContext = <A>(attempt: Attempt, effect: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
+    Effect.mapInputContext(effect, (context: Context.Context<never>) =>
       // Redirects are followed here, under the rules above; fetch would take every header along.
       Context.add(Context.add(context, HttpPurpose, attempt.purpose), FetchHttpClient.RequestInit, {
         ...Option.getOrUndefined(Context.getOption(context as Context.Context<unknown>, FetchHttpClient.RequestInit)),
         redirect: "manual",
       }),
     )
+
+  /** Gives up after the attempt's time. `start` begins the work, tells its end, and gives the way to stop it. */
+  const within = <A, E>(
+    attempt: Attempt,
+    start: (end: (result: Effect.Effect<A, Failure | E>) => void) => Effect.Effect<unknown>,
+  ): Effect.Effect<A, Failure | E> =>
+    Effect.async<A, Failure | E>((resume) => {
+      let clear = nothing
+      let isOver = false
+      const stop = start((result) => {
+        isOver = true
+        clear()
+        resume(result)
+      })
+      if (isOver) return
+      // After the start: an answer in the last moment is one.
+      clear = timeouts.after(attempt.timeout, () =>
+        resume(
+          Effect.zipRight(
+            stop,
+            Effect.suspend(() => Effect.fail(timedOut(attempt, nowOf(attempt)))),
+          ),
+        ),
+      )
+      return Effect.suspend(() => {
+        clear()
+        return stop
+      })
+    })
+
+  /** Any client: the request runs in a fiber of its own, with everything that the caller has around it. */
+  const forked = <A>(attempt: Attempt, work: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
+    Effect.withFiberRuntime((fiber) =>
+      within<A, never>(attempt, (end) => {
+        const runtime = Runtime.make({
+          context: fiber.currentContext,
+          fiberRefs: fiber.getFiberRefs(),
+          runtimeFlags: Runtime.defaultRuntimeFlags,
+        })
+        const running = Runtime.runFork(runtime, inContext(attempt, work))
+        running.addObserver(end)
+        return Fiber.interrupt(running)
+      }),
+    )
+
+  const whole = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse): Effect.Effect<Reply, Failure> =>
+    Effect.map(read(attempt, response), (body) => ({
+      status: response.status,
+      headers: response.headers,
+      body: new Uint8Array(body),
+    }))
+
+  const send = (
+    attempt: Attempt,
+    request?: HttpClientRequest.HttpClientRequest,
+    redirects?: number,
+  ): Effect.Effect<Reply, Failure> =>
+    forked(
+      attempt,
+      Effect.flatMap(open(attempt, request, redirects), (response) => whole(attempt, response)),
+    )
+
+  /** What the short way brought. */
+  const settle = <A, E>(
+    attempt: Attempt,
+    outcome: HttpDirect.Outcome,
+    receive: (reply: Reply) => Effect.Effect<A, E>,
+  ): Effect.Effect<A, Failure | E> => {
+    if (outcome._tag === "Failed")
+      return Effect.fail(foldDirect(outcome.failure, fieldsOf(attempt, nowOf(attempt)), attempt.redact))
+    const { answer } = outcome
+    const { headers, status } = answer
+    if (isSuccess(status)) {
+      return answer.body.byteLength > config.maxResponseBytes
+        ? Effect.fail(unexpected(attempt, answer, nowOf(attempt), "TooLarge", tooLarge(answer.body)))
+        : receive(answer)
+    }
+    if (isRedirect(status)) {
+      if (attempt.redirect === "manual") return receive(answer)
+      const next =
+        headers["location"] === undefined ? undefined : redirected(requestOf(attempt), status, headers["location"])
+      if (typeof next === "string") return Effect.fail(unexpected(attempt, answer, nowOf(attempt), "Redirect", next))
+      // Rare enough for the long way.
+      if (next !== undefined) return Effect.flatMap(send(attempt, next, 1), receive)
+    }
+    return Effect.fail(refusal(attempt, answer, nowOf(attempt)))
   }
 
+  const sendDirect =
+    (direct: HttpDirect.Send): Http["send"] =>
+    (attempt, receive) =>
+      within(attempt, (end) => {
+        const { body, method, purpose, url } = attempt
+        const cancel = direct({ method, url, purpose, headers: headersOf(attempt), body: body?.bytes }, (outcome) =>
+          // By the fiber that waits: what goes wrong with an answer is its own.
+          end(Effect.suspend(() => settle(attempt, outcome, receive))),
+        )
+        return Effect.sync(cancel)
+      })
+
+  const direct = HttpDirect.of(client)
   return {
-    open: (attempt) => within(attempt, open(attempt)),
-    send: (attempt) =>
-      within(
-        attempt,
-        Effect.flatMap(open(attempt), (response) =>
-          Effect.map(read(attempt, response), (body) => ({
-            status: response.status,
-            headers: response.headers,
-            body: new Uint8Array(body),
-          })),
-        ),
-      ),
+    open: (attempt) => forked(attempt, open(attempt)),
+    send: direct === undefined ? (attempt, receive) => Effect.flatMap(send(attempt), receive) : sendDirect(direct),
   }
 }
+
+const nowOf = ({ clock }: Attempt): number => clock.unsafeCurrentTimeMillis()
+
+const tooLarge = ({ byteLength }: { readonly byteLength: number }) =>
+  `${byteLength} bytes, more than maxResponseBytes allows`
 
 const connectCodes = new Set([
   "ECONNREFUSED",
@@ -303,6 +429,28 @@ const fold = (
   // every header.
   if (error.reason !== "Transport") return new InvalidInput({ path: fields.operation, problem: detail })
   return new Unavailable({ ...fields, detail, reason: neverSent(error.cause) ? "Connect" : "Disconnected" })
+}
+
+/** The same for the short way. */
+const foldDirect = (
+  failure: HttpFailure | HttpDirect.Unsendable,
+  fields: ReturnType<typeof fieldsOf>,
+  redact: (text: string) => string,
+): Failure => {
+  const detail = redact(describeCause(failure))
+  switch (failure._tag) {
+    case "Unsendable":
+      return new InvalidInput({ path: fields.operation, problem: detail })
+    case "NotSent":
+      return new Unavailable({ ...fields, detail, reason: "Connect" })
+    case "Disconnected":
+      return new Unavailable({ ...fields, detail, reason: "Disconnected" })
+    case "InflatedTooLarge":
+      return new UnexpectedResponse({ ...fields, detail, reason: "TooLarge" })
+    case "CorruptBody":
+    case "UnsupportedEncoding":
+      return new UnexpectedResponse({ ...fields, detail, reason: "Encoding" })
+  }
 }
 
 const describeError = (error: HttpClientError, redact: (text: string) => string): string =>

@@ -9,6 +9,7 @@ import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
+import * as Runtime from "effect/Runtime"
 import * as Scope from "effect/Scope"
 import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
 import { shorten } from "./Answer.ts"
@@ -35,6 +36,12 @@ export interface Owned<out A> {
 
 export interface Owner {
   readonly start: <A>(about: About, work: Effect.Effect<A, FutureError>) => Effect.Effect<Owned<A>>
+  /** The same at once, with all that the parent has around it. */
+  readonly launch: <A>(
+    parent: Fiber.RuntimeFiber<unknown, unknown>,
+    about: About,
+    work: Effect.Effect<A, FutureError>,
+  ) => Owned<A>
   /** Where its fibers live: closed with the client, or as soon as the session is lost. */
   readonly scope: Scope.Scope
   /** Waits, and fails with the reason when that happens. */
@@ -60,10 +67,15 @@ export const make = (
     const scope = yield* Scope.make()
     const over = yield* Deferred.make<never, ClientClosed | SessionLost>()
     let end: ClientClosed | SessionLost | undefined
+    // By hand and not in the scope: there are thousands, and most of them end by themselves.
+    const fibers = new Set<Fiber.RuntimeFiber<unknown, unknown>>()
     const close = (reason: ClientClosed | SessionLost, exit: Exit.Exit<unknown, unknown>) =>
       Effect.suspend(() => {
         end ??= reason
-        return Effect.zipRight(Deferred.fail(over, end), Scope.close(scope, exit))
+        return Deferred.fail(over, end).pipe(
+          Effect.zipRight(Effect.suspend(() => Fiber.interruptAll(fibers))),
+          Effect.zipRight(Scope.close(scope, exit)),
+        )
       })
     yield* Effect.addFinalizer((exit) => close(new ClientClosed({ operation }), exit))
     yield* lost.pipe(
@@ -94,32 +106,52 @@ export const make = (
       )
     }
 
-    const start = <A>(about: About, work: Effect.Effect<A, FutureError>): Effect.Effect<Owned<A>> =>
-      Effect.map(Effect.forkIn(Effect.interruptible(work), scope), (fiber) => {
-        const done = Deferred.unsafeMake<A, FutureError>(FiberId.none)
-        let given: FutureError | undefined
-        // From outside: a fiber that was killed before its first step never runs anything of its own.
-        fiber.addObserver((exit) => {
-          const known = outcome(about, exit, given)
-          try {
-            about.onExit?.(known)
-          } finally {
-            Deferred.unsafeDone(done, known)
-          }
-        })
-        return {
-          await: Deferred.await(done),
-          poll: Effect.flatMap(
-            Deferred.poll(done),
-            Option.match({ onNone: () => Effect.succeedNone, onSome: (known) => Effect.asSome(known) }),
-          ),
-          fail: (error: FutureError) => {
-            given ??= error
-            fiber.unsafeInterruptAsFork(FiberId.none)
-          },
-          stop: Fiber.interrupt(fiber),
+    const launch = <A>(
+      parent: Fiber.RuntimeFiber<unknown, unknown>,
+      about: About,
+      work: Effect.Effect<A, FutureError>,
+    ): Owned<A> => {
+      const runtime = Runtime.make({
+        context: parent.currentContext,
+        fiberRefs: parent.getFiberRefs(),
+        runtimeFlags: Runtime.defaultRuntimeFlags,
+      })
+      // Nothing of it is begun when the client is over.
+      const fiber = Runtime.runFork(runtime, end === undefined ? work : Effect.interrupt)
+      let given: FutureError | undefined
+      let known: Exit.Exit<A, FutureError> | undefined
+      let waiting: Set<(exit: Exit.Exit<A, FutureError>) => void> | undefined
+      fibers.add(fiber)
+      // From outside: a fiber that was killed before its first step never runs anything of its own.
+      fiber.addObserver((exit) => {
+        fibers.delete(fiber)
+        const result = outcome(about, exit, given)
+        known = result
+        try {
+          about.onExit?.(result)
+        } finally {
+          waiting?.forEach((resume) => resume(result))
+          waiting = undefined
         }
-      }).pipe(Effect.uninterruptible)
+      })
+      return {
+        await: Effect.async<A, FutureError>((resume) => {
+          if (known !== undefined) return resume(known)
+          const waiters = (waiting ??= new Set())
+          waiters.add(resume)
+          return Effect.sync(() => waiters.delete(resume))
+        }),
+        poll: Effect.suspend(() => (known === undefined ? Effect.succeedNone : Effect.asSome(known))),
+        fail: (error: FutureError) => {
+          given ??= error
+          fiber.unsafeInterruptAsFork(FiberId.none)
+        },
+        stop: Fiber.interrupt(fiber),
+      }
+    }
 
-    return { start, scope, over: Deferred.await(over) }
+    const start: Owner["start"] = (about, work) =>
+      Effect.withFiberRuntime((parent) => Effect.succeed(launch(parent, about, work)))
+
+    return { start, launch, scope, over: Deferred.await(over) }
   })

@@ -2,15 +2,18 @@
  * How a sample gets from the caller to the server and its result back: a place among those that may be under way, the
  * gate of the account, the submission, the polls; and anew if the server or the network lost it.
  */
+import * as Cause from "effect/Cause"
 import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
 import * as Random from "effect/Random"
 import type * as Scope from "effect/Scope"
+import * as Runtime from "effect/Runtime"
 import * as Stream from "effect/Stream"
 import * as Api from "../Api.ts"
 import type { Accepted } from "../api/Futures.ts"
@@ -38,6 +41,8 @@ import * as Gate from "./Gate.ts"
 import * as Owner from "./Owner.ts"
 import * as SampleCancels from "./SampleCancels.ts"
 import * as SampleDeadlines from "./SampleDeadlines.ts"
+import { annotated, traced } from "./Traced.ts"
+import { timeBy } from "./Uptime.ts"
 import { Watched } from "./Watched.ts"
 
 /** What is asked for; which client asks for it, and under which number, is known here. */
@@ -60,8 +65,8 @@ export interface Running extends Pick<Owner.Owned<SampleResult.SampleResult>, "a
 }
 
 export interface SampleFlow {
-  /** To be run where nothing interrupts: whoever starts a sample sees to its end. */
-  readonly start: (input: Input, options: Options) => Effect.Effect<Running>
+  /** At once, with all that the parent has around it; whoever starts a sample sees to its end. */
+  readonly start: (parent: Fiber.RuntimeFiber<unknown, unknown>, input: Input, options: Options) => Running
   /** How samples fare on their way to the server, until the client is over. */
   readonly queueState: Stream.Stream<ApiFuture.QueueState>
 }
@@ -81,13 +86,14 @@ const kind = ApiFuture.kinds.sample
 const rateLimitPause = (bytes: number): number => (bytes > 131_072 ? 5_000 : 1_000)
 /** After so long without a refusal for billing the next one counts as the first of another stop. */
 const billingForgottenAfter = 300_000
-const defaultStalledAfter = Duration.hours(2)
 
-/** Before a sample is submitted anew: doubling from half a second to ten, a quarter more or less. */
-const resubmitDelay = (retries: number): Effect.Effect<number> =>
-  Effect.map(Random.next, (random) =>
-    Math.min(Math.round(Math.min(500 * 2 ** retries, 10_000) * (0.75 + 0.5 * random)), 10_000),
-  )
+/** Before a sample is submitted anew: from half a second to ten, a quarter more or less. */
+const resubmitDelay = (retries: number, error: FutureError): Effect.Effect<number> =>
+  Effect.map(Random.next, (random) => {
+    // Of what was lost on the server it is known that it was there.
+    const delay = error._tag === "PromiseExpired" ? 500 * 2 ** retries : RetryPolicy.doubling(500, retries, error)
+    return Math.min(Math.round(Math.min(delay, 10_000) * (0.75 + 0.5 * random)), 10_000)
+  })
 
 /** One sample on its way. */
 interface Ticket {
@@ -97,9 +103,15 @@ interface Ticket {
   readonly startedAt: number
   readonly queue: Watched<ApiFuture.QueueState>
   readonly requestIds: Array<string>
-  readonly accepted: Deferred.Deferred<void, FutureError>
+  /** For who waits for it. */
+  accepted: Deferred.Deferred<void, FutureError> | undefined
+  /** Under which it is submitted; kept until the server has lost what it accepted, so that nothing is done twice. */
+  number: number | undefined
+  tries: number
   /** The request that the server is working on. */
   running: string | undefined
+  /** Has the server said the last word about it? */
+  isKnown: boolean
   polls: number
 }
 
@@ -114,6 +126,8 @@ interface Later {
   readonly _tag: "Later"
   readonly state: string
   readonly error: TinkerError
+  /** In milliseconds, if it is the only one that has to wait. */
+  readonly wait: number
 }
 
 /** Why a sample did not come about, and whether another submission can help. */
@@ -168,8 +182,8 @@ export const make = ({
     const config = yield* Config.TinkerConfig
     const announce = Announcer.make(config)
     const { call } = yield* Transport
-    const clock = yield* Effect.clock
-    const uptime = () => Number(clock.unsafeCurrentTimeNanos() / 1_000_000n)
+    const { clock, uptime } = timeBy(yield* Effect.clock)
+    const runtime = yield* Effect.runtime<never>()
 
     const limiter = yield* (yield* RateLimiter.RateLimiter).limiter(RateLimiter.keyOf(config))
     yield* limiter.configure({ sampleBytes: flags.sampleDispatchBytesSemaphoreSize })
@@ -193,8 +207,8 @@ export const make = ({
       since: clock.unsafeCurrentTimeMillis(),
     })
     const standing = new Watched(stateNow("active"))
-    const stand = (state: ApiFuture.QueueState) => {
-      if (standing.current.state !== state.state) standing.set(state)
+    const stand = (state: string, reason?: Option.Option<string>) => {
+      if (standing.current.state !== state) standing.set(stateNow(state, reason))
     }
     /** Shows why a sample waits: to whoever watches it or the client, and now and then in the log. */
     const showWait = (ticket: Ticket, state: string, error: FutureError) =>
@@ -202,13 +216,14 @@ export const make = ({
         const shown = stateNow(state, Option.some(error.message))
         ticket.queue.set(shown)
         // What became of one sample says nothing of the way to the server.
-        if (error._tag !== "PromiseExpired") stand(shown)
+        if (error._tag !== "PromiseExpired") stand(shown.state, shown.reason)
         return announce(kind.type, shown, uptime())
       })
 
     let taken = 0
     let lastDone = Number.NEGATIVE_INFINITY
     let billing: { readonly since: number; readonly last: number } | undefined
+    const defaultPatience = flags.sampleEnableStuckDetection ? ApiFuture.defaultStalledAfter : Number.POSITIVE_INFINITY
     const billingPause = flags.billingExceptionMaxPauseDurationSec * 1_000
 
     /** How long nobody may submit after this refusal, if it is one that time may heal. */
@@ -240,7 +255,14 @@ export const make = ({
             onFailure: (error) => {
               const pause = pauseAfter(error, ticket.bytes)
               if (pause === undefined) return Effect.fail(error)
-              return Effect.as(limiter.backOff(pause.millis), { _tag: "Later" as const, state: pause.state, error })
+              const { millis, state } = pause
+              return Effect.map(limiter.backOff(millis), (all) => ({
+                _tag: "Later" as const,
+                state,
+                error,
+                // If all wait, it waits among them for its turn.
+                wait: all ? 0 : millis,
+              }))
             },
           })
         }),
@@ -250,21 +272,25 @@ export const make = ({
     const submit = (ticket: Ticket, seqId: () => number): Effect.Effect<Submitted, TinkerError> =>
       Effect.flatMap(send(ticket, seqId), (answer) => {
         if (answer._tag === "Later") {
-          return Effect.zipRight(showWait(ticket, answer.state, answer.error), submit(ticket, seqId))
+          return showWait(ticket, answer.state, answer.error).pipe(
+            Effect.zipRight(answer.wait > 0 ? Effect.sleep(answer.wait) : Effect.void),
+            Effect.zipRight(Effect.suspend(() => submit(ticket, seqId))),
+          )
         }
         billing = undefined
-        stand(stateNow("active"))
+        stand("active")
         ticket.running = answer.accepted.requestId
+        ticket.isKnown = false
         ticket.requestIds.push(answer.accepted.requestId)
         ticket.queue.set(stateNow("submitted"))
-        Deferred.unsafeDone(ticket.accepted, Exit.void)
+        if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.void)
         return Effect.succeed(answer)
       })
 
     const follow = (ticket: Ticket, { accepted, took }: Submitted) =>
       futures.follow(kind, accepted.requestId, {
         stalledAfter: ticket.options.stalledAfter,
-        submittedIn: Duration.millis(took),
+        submittedIn: took,
         onTurn: (state, polls) => {
           ticket.polls = polls
           const { current } = ticket.queue
@@ -272,56 +298,71 @@ export const make = ({
         },
       })
 
-    /** Nobody will ask for it any more, and the server is still at it. */
-    const abandon = (ticket: Ticket) =>
-      Effect.suspend(() => (ticket.running === undefined ? Effect.void : cancel(ticket.running)))
+    /** It did not get there, or nobody knows: the same number again, which a server does only once. */
+    const notSubmitted = (ticket: Ticket, error: TinkerError): Setback => {
+      const isTaken = error._tag === "RequestRejected" && error.reason === "Conflict" && ticket.tries > 1
+      if (isTaken) ticket.number = undefined
+      return { error, again: isTaken || isRetryable(error), after: RetryPolicy.serverDelay(error) }
+    }
+
+    /** What the server accepted and lost is asked for anew, under another number. */
+    const notDone = (ticket: Ticket, error: FutureError): Setback => {
+      ticket.number = undefined
+      ticket.isKnown = error._tag !== "Stalled"
+      return { error, again: error._tag === "PromiseExpired", after: Option.none() }
+    }
 
     /** From the gate to the result. The number is taken when it is sent, so that the numbers are in order on the wire. */
     const round = (ticket: Ticket): Effect.Effect<SampleResult.SampleResult, Setback> =>
-      Effect.flatMap(first, (first) => {
-        let number: number | undefined
-        return submit(ticket, () => (number ??= first + taken++))
-      }).pipe(
-        Effect.mapError((error): Setback => ({
-          error,
-          again: isRetryable(error),
-          after: RetryPolicy.serverDelay(error),
-        })),
-        Effect.tap(({ accepted }) => Effect.annotateCurrentSpan("tinker.request_id", accepted.requestId)),
-        Effect.flatMap((submitted) =>
-          follow(ticket, submitted).pipe(
-            Effect.tapErrorTag("Stalled", () => abandon(ticket)),
-            Effect.flatMap((answer) => check(ticket.input, submitted.accepted, answer)),
-            Effect.mapError((error): Setback => ({
-              error,
-              again: error._tag === "PromiseExpired",
-              after: Option.none(),
-            })),
-          ),
-        ),
-        Effect.onInterrupt(() => abandon(ticket)),
+      Effect.matchEffect(
+        Effect.flatMap(first, (first) => {
+          ticket.tries++
+          return submit(ticket, () => (ticket.number ??= first + taken++))
+        }),
+        {
+          onFailure: (error) => Effect.fail(notSubmitted(ticket, error)),
+          onSuccess: (submitted) =>
+            annotated(
+              "tinker.request_id",
+              submitted.accepted.requestId,
+              Effect.matchEffect(follow(ticket, submitted), {
+                onFailure: (error) => Effect.fail(notDone(ticket, error)),
+                onSuccess: (answer) =>
+                  Either.match(check(ticket.input, submitted.accepted, answer), {
+                    onLeft: (error) => Effect.fail(notDone(ticket, error)),
+                    onRight: Effect.succeed,
+                  }),
+              }),
+            ),
+        },
       )
 
-    /** Each submission after the first is a new request to the server, with the next number. */
+    /** What goes wrong on the way to the server is tried again, and what was lost there is submitted anew. */
     const produce = (ticket: Ticket, retries = 0): Effect.Effect<SampleResult.SampleResult, FutureError> =>
-      Effect.catchAll(round(ticket), ({ after, again, error }) => {
-        if (!again || !ticket.options.mayResubmit) return Effect.fail(error)
-        ticket.running = undefined
-        return showWait(ticket, error._tag === "PromiseExpired" ? "expired" : "unreachable", error).pipe(
-          Effect.zipRight(Option.match(after, { onNone: () => resubmitDelay(retries), onSome: Effect.succeed })),
-          Effect.flatMap((delay) => Effect.sleep(delay)),
-          Effect.zipRight(Effect.suspend(() => produce(ticket, retries + 1))),
-        )
+      Effect.matchCauseEffect(round(ticket), {
+        onSuccess: Effect.succeed,
+        onFailure: (cause) => {
+          const failure = Cause.failureOrCause(cause)
+          if (Either.isRight(failure)) return Effect.failCause(failure.right)
+          const { after, again, error } = failure.left
+          if (!again || !ticket.options.mayResubmit) {
+            return Effect.fail(error)
+          }
+          ticket.running = undefined
+          return showWait(ticket, error._tag === "PromiseExpired" ? "expired" : "unreachable", error).pipe(
+            Effect.zipRight(
+              Option.match(after, { onNone: () => resubmitDelay(retries, error), onSome: Effect.succeed }),
+            ),
+            Effect.flatMap((delay) => Effect.sleep(delay)),
+            Effect.zipRight(Effect.suspend(() => produce(ticket, retries + 1))),
+          )
+        },
       })
 
     const watch = (ticket: Ticket, fail: (error: FutureError) => void): SampleDeadlines.Entry => {
-      const millis = (input: Duration.DurationInput | undefined, otherwise: Duration.Duration) =>
-        Duration.toMillis(Option.getOrElse(Duration.decodeUnknown(input), () => otherwise))
-      const deadline = ticket.startedAt + millis(ticket.options.deadline, Duration.infinity)
-      const patience = millis(
-        ticket.options.stalledAfter,
-        flags.sampleEnableStuckDetection ? defaultStalledAfter : Duration.infinity,
-      )
+      const { deadline: overall, stalledAfter } = ticket.options
+      const deadline = ticket.startedAt + ApiFuture.millisOf(overall, Number.POSITIVE_INFINITY)
+      const patience = ApiFuture.millisOf(stalledAfter, defaultPatience)
       return {
         due: () => Math.min(deadline, Math.max(ticket.startedAt, lastDone) + patience),
         expire: (now) => {
@@ -337,43 +378,60 @@ export const make = ({
       }
     }
 
-    const start: SampleFlow["start"] = (input, options) =>
-      Effect.suspend(() => {
-        const ticket: Ticket = {
-          input,
-          bytes: ModelInput.samplingBytes(input.prompt),
-          options,
-          startedAt: uptime(),
-          queue: new Watched(stateNow("queued")),
-          requestIds: [],
-          accepted: Deferred.unsafeMake(FiberId.none),
-          running: undefined,
-          polls: 0,
+    const attributes = { "tinker.session_id": session.id, "tinker.sampling_session_id": samplingSessionId }
+    const start: SampleFlow["start"] = (parent, input, options) => {
+      const ticket: Ticket = {
+        input,
+        bytes: ModelInput.samplingBytes(input.prompt),
+        options,
+        startedAt: uptime(),
+        queue: new Watched(stateNow("queued")),
+        requestIds: [],
+        accepted: undefined,
+        number: undefined,
+        tries: 0,
+        running: undefined,
+        isKnown: false,
+        polls: 0,
+      }
+      let owned: Owner.Owned<SampleResult.SampleResult> | undefined
+      const entry = watch(ticket, (error) => owned?.fail(error))
+      deadlines.add(entry)
+      const place = places.enter(0)
+      const onExit = (exit: Exit.Exit<unknown, FutureError>) => {
+        place.leave()
+        deadlines.remove(entry)
+        if (Exit.isSuccess(exit)) {
+          lastDone = uptime()
+          return
         }
-        let owned: Owner.Owned<SampleResult.SampleResult> | undefined
-        const entry = watch(ticket, (error) => owned?.fail(error))
-        deadlines.add(entry)
-        const onExit = (exit: Exit.Exit<unknown, FutureError>) => {
-          deadlines.remove(entry)
-          if (Exit.isSuccess(exit)) lastDone = uptime()
-          else Deferred.unsafeDone(ticket.accepted, Exit.failCause(exit.cause))
-        }
-        const work = Effect.withSpan(places.withPlace(0)(produce(ticket)), "tinker.sample", {
-          captureStackTrace: false,
-          attributes: { "tinker.session_id": session.id, "tinker.sampling_session_id": samplingSessionId },
-        })
-        return Effect.map(owner.start({ operation, onExit }, work), (started) => {
-          owned = started
-          return {
-            accepted: Deferred.await(ticket.accepted),
-            requestIds: ticket.requestIds,
-            queueState: Stream.interruptWhen(ticket.queue.changes, Effect.exit(started.await)),
-            await: started.await,
-            poll: started.poll,
-            stop: started.stop,
-          }
-        })
-      })
+        if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.failCause(exit.cause))
+        // Nobody will ask for it any more, and the server may still be at it.
+        if (ticket.running !== undefined && !ticket.isKnown) Runtime.runFork(runtime, cancel(ticket.running))
+      }
+      const work = traced(
+        () => (place.admitted === undefined ? produce(ticket) : Effect.flatMap(place.admitted, () => produce(ticket))),
+        "tinker.sample",
+        attributes,
+      )
+      const started = owner.launch(parent, { operation, onExit }, work)
+      owned = started
+      return {
+        accepted: Effect.suspend(() => {
+          if (ticket.requestIds.length > 0) return Effect.void
+          ticket.accepted ??= Deferred.unsafeMake(FiberId.none)
+          // It may be over already.
+          return Effect.raceFirst(Deferred.await(ticket.accepted), Effect.asVoid(started.await))
+        }),
+        requestIds: ticket.requestIds,
+        get queueState() {
+          return Stream.interruptWhen(ticket.queue.changes, Effect.exit(started.await))
+        },
+        await: started.await,
+        poll: started.poll,
+        stop: started.stop,
+      }
+    }
 
     return { start, queueState: Stream.interruptWhen(standing.changes, Effect.exit(owner.over)) }
   })

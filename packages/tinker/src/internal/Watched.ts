@@ -4,7 +4,7 @@ import * as Stream from "effect/Stream"
 /** A value that changes and can be watched. Lean, because there is one for each of thousands of samples. */
 export class Watched<A> {
   current: A
-  private readonly watchers = new Set<(value: A) => void>()
+  private watchers: Set<(value: A) => void> | undefined = undefined
 
   constructor(current: A) {
     this.current = current
@@ -12,7 +12,7 @@ export class Watched<A> {
 
   set(value: A): void {
     this.current = value
-    for (const watcher of this.watchers) watcher(value)
+    this.watchers?.forEach((watcher) => watcher(value))
   }
 
   /** What it is now, and each change. */
@@ -22,10 +22,11 @@ export class Watched<A> {
         Effect.sync(() => {
           const watcher = (value: A) => void emit.single(value)
           watcher(this.current)
-          this.watchers.add(watcher)
+          const watchers = (this.watchers ??= new Set())
+          watchers.add(watcher)
           return watcher
         }),
-        (watcher) => Effect.sync(() => this.watchers.delete(watcher)),
+        (watcher) => Effect.sync(() => this.watchers?.delete(watcher)),
       ),
     )
   }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Arbitrary, FastCheck, Predicate, Redacted, Schema } from "effect"
+import { Arbitrary, Either, FastCheck, Predicate, Redacted, Schema } from "effect"
 import * as Futures from "effect-tinker/api/Futures"
+import * as Endpoint from "effect-tinker/Endpoint"
 import * as ModelInput from "effect-tinker/ModelInput"
 import * as Optimizer from "effect-tinker/Optimizer"
 import { SampleResult } from "effect-tinker/SampleResult"
@@ -90,6 +91,40 @@ describe("a server reads of a request what was said, and would write the same ag
         expect(json(Schema.encodeSync(schema)(read))).toEqual(sent)
       },
       { fastCheck: { numRuns: 30 } },
+    )
+  }
+})
+
+describe("a body whose holes are filled is the one that the schema writes", () => {
+  // Tokens alone, as most prompts are, and everything else that there is.
+  const prompt = FastCheck.oneof(
+    FastCheck.int32Array({ min: 0, maxLength: 40 }).map((tokens) => ModelInput.make({ type: "encoded_text", tokens })),
+    FastCheck.int32Array({ maxLength: 5 }).map((tokens) => ModelInput.make({ type: "encoded_text", tokens })),
+    Arbitrary.make(Schema.typeSchema(ModelInput.ModelInput)),
+  )
+  const withHoles = table.flatMap(([name, endpoint]) =>
+    endpoint.body.kind === "json" && Object.keys(endpoint.body.holes).length > 0
+      ? [[name, endpoint, endpoint.body.schema] as const]
+      : [],
+  )
+  it("there are some", () => {
+    expect(withHoles.map(([name]) => name).toSorted()).toEqual(["optimStep", "retrieveFuture", "sample"])
+  })
+  for (const [name, endpoint, schema] of withHoles) {
+    const inputs = generators[`${name} (body)`] ?? Arbitrary.make(Schema.typeSchema(schema))
+    it.prop(
+      name,
+      [inputs, prompt],
+      ([input, prompt]) => {
+        notProto(input)
+        const given = { ...(input as object), ...(name === "sample" ? { prompt } : {}) }
+        // Twice: the second time what the first found out is remembered.
+        for (let i = 0; i < 2; i++) {
+          const rendered = Either.getOrThrow(Endpoint.render(endpoint, given as never))
+          expect(rendered.body?.bytes).toBe(JSON.stringify(Schema.encodeUnknownSync(schema)(given)))
+        }
+      },
+      { fastCheck: { numRuns: 100 } },
     )
   }
 })

@@ -16,6 +16,7 @@ export default defineConfig({
       { test: { ...shared, name: "workspace", root: "." } },
       { test: { ...shared, name: "tinker", root: "packages/tinker" } },
       { test: { ...shared, name: "node", root: "packages/node" } },
+      { test: { ...shared, name: "tokenizer", root: "packages/tokenizer" } },
     ],
   },
 })

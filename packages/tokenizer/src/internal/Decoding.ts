@@ -1,0 +1,324 @@
+/**
+ * How the tokens of a definition become text, one after the other. The steps are those of the reference library, cut
+ * in two: those that see whole tokens, and those that come after all tokens were fused into one text and see only the
+ * pieces of it that are certain.
+ */
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+
+/** Keeps what is not certain yet. */
+export interface Run {
+  readonly push: (tokens: ReadonlyArray<string>) => string
+  readonly finish: () => string
+}
+
+interface TokenStep {
+  readonly push: (token: string) => ReadonlyArray<string>
+  readonly finish: () => ReadonlyArray<string>
+}
+
+interface TextStep {
+  readonly push: (text: string) => string
+}
+
+interface Fusion {
+  readonly push: (tokens: ReadonlyArray<string>) => string
+  readonly finish: () => string
+}
+
+const Pattern = Schema.Union(Schema.Struct({ String: Schema.String }), Schema.Struct({ Regex: Schema.String }))
+
+const ByteLevel = Schema.Struct({ type: Schema.Literal("ByteLevel") })
+const ByteFallback = Schema.Struct({ type: Schema.Literal("ByteFallback") })
+const Fuse = Schema.Struct({ type: Schema.Literal("Fuse") })
+const Metaspace = Schema.Struct({
+  type: Schema.Literal("Metaspace"),
+  replacement: Schema.optionalWith(Schema.String, { default: () => "▁" }),
+  prepend_scheme: Schema.optional(Schema.String),
+  add_prefix_space: Schema.optional(Schema.Boolean),
+})
+const Replace = Schema.Struct({ type: Schema.Literal("Replace"), pattern: Pattern, content: Schema.String })
+const Strip = Schema.Struct({
+  type: Schema.Literal("Strip"),
+  content: Schema.String,
+  start: Schema.NonNegativeInt,
+  stop: Schema.NonNegativeInt,
+})
+const WordPiece = Schema.Struct({ type: Schema.Literal("WordPiece"), prefix: Schema.String, cleanup: Schema.Boolean })
+const BpeDecoder = Schema.Struct({ type: Schema.Literal("BPEDecoder"), suffix: Schema.String })
+const Ctc = Schema.Struct({
+  type: Schema.Literal("CTC"),
+  pad_token: Schema.String,
+  word_delimiter_token: Schema.String,
+  cleanup: Schema.Boolean,
+})
+const Step = Schema.Union(ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, BpeDecoder, Ctc)
+type Step = typeof Step.Type
+
+const decodeStep = Schema.decodeUnknownOption(Step)
+const decodeSequence = Schema.decodeUnknownOption(
+  Schema.Struct({ type: Schema.Literal("Sequence"), decoders: Schema.Array(Schema.Unknown) }),
+)
+
+/** The steps in their order, or none if there is one that is not known here. */
+const stepsOf = (decoder: unknown): Option.Option<ReadonlyArray<Step>> =>
+  Option.match(decodeSequence(decoder), {
+    onSome: ({ decoders }) => Option.map(Option.all(decoders.map(stepsOf)), (steps) => steps.flat()),
+    onNone: () => Option.map(decodeStep(decoder), (step) => [step]),
+  })
+
+/** Does it cut something off the end of tokens? */
+export const stripsEnds = (decoder: unknown): boolean =>
+  Option.exists(stepsOf(decoder), (steps) => steps.some((step) => step.type === "Strip" && step.stop > 0))
+
+const each =
+  (f: (token: string, index: number) => string): (() => TokenStep) =>
+  () => {
+    let index = 0
+    return { push: (token) => [f(token, index++)], finish: () => [] }
+  }
+
+const byteOf = (token: string): number | undefined => {
+  const hex = /^<0x(\+?[0-9A-Fa-f]+)>$/.exec(token)?.[1]
+  return token.length === 6 && hex !== undefined ? Number.parseInt(hex, 16) : undefined
+}
+
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+/** A run of bytes is text as a whole, or not at all: one bad byte spoils those before it. */
+const textOfRun = (bytes: ReadonlyArray<number>): ReadonlyArray<string> => {
+  if (bytes.length === 0) return []
+  try {
+    return [strict.decode(Uint8Array.from(bytes))]
+  } catch {
+    return bytes.map(() => "\ufffd")
+  }
+}
+
+const byteFallback = (): TokenStep => {
+  let bytes: Array<number> = []
+  const flush = () => {
+    const text = textOfRun(bytes)
+    bytes = []
+    return text
+  }
+  return {
+    push: (token) => {
+      const byte = byteOf(token)
+      if (byte === undefined) return [...flush(), token]
+      bytes.push(byte)
+      return []
+    },
+    finish: flush,
+  }
+}
+
+const cleanUp = (text: string) =>
+  text
+    .replaceAll(" .", ".")
+    .replaceAll(" ?", "?")
+    .replaceAll(" !", "!")
+    .replaceAll(" ,", ",")
+    .replaceAll(" ' ", "'")
+    .replaceAll(" n't", "n't")
+    .replaceAll(" 'm", "'m")
+    .replaceAll(" do not", " don't")
+    .replaceAll(" 's", "'s")
+    .replaceAll(" 've", "'ve")
+    .replaceAll(" 're", "'re")
+
+const wordPiece = ({ cleanup, prefix }: typeof WordPiece.Type) =>
+  each((token, index) => {
+    const inside = token.startsWith(prefix)
+    const text = index === 0 ? token : inside ? token.slice(prefix.length) : ` ${token}`
+    return cleanup ? cleanUp(text) : text
+  })
+
+/** The last token is treated differently, so the last one so far is kept back. */
+const bpe =
+  ({ suffix }: typeof BpeDecoder.Type) =>
+  (): TokenStep => {
+    let last: string | undefined
+    return {
+      push: (token) => {
+        const before = last
+        last = token
+        return before === undefined ? [] : [before.replaceAll(suffix, " ")]
+      },
+      finish: () => (last === undefined ? [] : [last.replaceAll(suffix, "")]),
+    }
+  }
+
+const ctc =
+  ({ cleanup, pad_token, word_delimiter_token }: typeof Ctc.Type) =>
+  (): TokenStep => {
+    let last: string | undefined
+    return {
+      push: (token) => {
+        if (token === last) return []
+        last = token
+        const bare = token.replaceAll(pad_token, "")
+        const text = cleanup ? cleanUp(bare).replaceAll(word_delimiter_token, " ") : bare
+        return text === "" ? [] : [text]
+      },
+      finish: () => [],
+    }
+  }
+
+const strip = ({ content, start, stop }: typeof Strip.Type) =>
+  each((token) => {
+    const characters = [...token]
+    let from = 0
+    while (from < start && characters[from] === content) from++
+    let to = characters.length
+    while (characters.length - to < stop && to > from && characters[to - 1] === content) to--
+    return characters.slice(from, to).join("")
+  })
+
+const dropsFirst = ({ add_prefix_space, prepend_scheme }: typeof Metaspace.Type) =>
+  (prepend_scheme ?? (add_prefix_space === false ? "never" : "always")) !== "never"
+
+const tokenStep = (step: Exclude<Step, typeof ByteLevel.Type | typeof Fuse.Type>): Option.Option<() => TokenStep> => {
+  switch (step.type) {
+    case "ByteFallback":
+      return Option.some(byteFallback)
+    case "Metaspace":
+      return Option.some(
+        each((token, index) => token.replaceAll(step.replacement, index === 0 && dropsFirst(step) ? "" : " ")),
+      )
+    case "Replace": {
+      // A regular expression is one of another dialect.
+      const { content, pattern } = step
+      return "String" in pattern
+        ? Option.some(each((token) => token.replaceAll(pattern.String, content)))
+        : Option.none()
+    }
+    case "Strip":
+      return Option.some(strip(step))
+    case "WordPiece":
+      return Option.some(wordPiece(step))
+    case "BPEDecoder":
+      return Option.some(bpe(step))
+    case "CTC":
+      return Option.some(ctc(step))
+  }
+}
+
+/** Steps on a text whose end is not known; none if such a step would have to see it whole. */
+const textStep = (step: Step): Option.Option<() => TextStep> => {
+  if (step.type === "Fuse") return Option.some(() => ({ push: (text) => text }))
+  if (step.type === "Metaspace") {
+    return Option.some(() => ({ push: (text) => text.replaceAll(step.replacement, dropsFirst(step) ? "" : " ") }))
+  }
+  if (step.type === "Replace" && "String" in step.pattern && step.pattern.String.length === 1) {
+    const { String: pattern } = step.pattern
+    return Option.some(() => ({ push: (text) => text.replaceAll(pattern, step.content) }))
+  }
+  if (step.type === "Strip" && step.stop === 0) return Option.some(() => stripStart(step))
+  return Option.none()
+}
+
+const stripStart = ({ content, start }: typeof Strip.Type): TextStep => {
+  let left = start
+  return {
+    push: (text) => {
+      let from = 0
+      while (left > 0 && from < text.length) {
+        if (text.startsWith(content, from)) {
+          from += content.length
+          left--
+        } else left = 0
+      }
+      return text.slice(from)
+    },
+  }
+}
+
+/** By the code of a character of the byte-level alphabet the byte that it stands for. */
+const bytesByCode: ReadonlyArray<number | undefined> = (() => {
+  const isPlain = (byte: number) =>
+    (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff)
+  let next = 0x100
+  const bytes: Array<number | undefined> = Array.from({ length: 0x200 })
+  for (let byte = 0; byte < 256; byte++) bytes[isPlain(byte) ? byte : next++] = byte
+  return bytes
+})()
+
+const encoder = new TextEncoder()
+
+/** Puts the bytes of a token there, and says where they end. */
+const putBytes = (token: string, bytes: Uint8Array, start: number): number => {
+  for (let i = 0; i < token.length; i++) {
+    const byte = bytesByCode[token.charCodeAt(i)]
+    // Not in the alphabet: a token that was added, as it is.
+    if (byte === undefined) return start + encoder.encodeInto(token, bytes.subarray(start)).written
+    bytes[start + i] = byte
+  }
+  return start + token.length
+}
+
+const byteLevel = (): Fusion => {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
+  return {
+    push: (tokens) => {
+      // A UTF-16 unit is at most three bytes.
+      const bytes = new Uint8Array(3 * tokens.reduce((length, token) => length + token.length, 0))
+      const end = tokens.reduce((at, token) => putBytes(token, bytes, at), 0)
+      return decoder.decode(bytes.subarray(0, end), { stream: true })
+    },
+    finish: () => decoder.decode(),
+  }
+}
+
+const join = (): Fusion => ({ push: (tokens) => tokens.join(""), finish: () => "" })
+
+const isFusion = (step: Step): step is typeof ByteLevel.Type | typeof Fuse.Type =>
+  step.type === "ByteLevel" || step.type === "Fuse"
+
+const start = (
+  tokenSteps: ReadonlyArray<() => TokenStep>,
+  fusion: () => Fusion,
+  textSteps: ReadonlyArray<() => TextStep>,
+): Run => {
+  const tokens = tokenSteps.map((make) => make())
+  const fused = fusion()
+  const texts = textSteps.map((make) => make())
+  const through = (from: number, several: ReadonlyArray<string>): ReadonlyArray<string> =>
+    tokens.slice(from).reduce((all, step) => all.flatMap((token) => step.push(token)), several)
+  const polish = (text: string) => texts.reduce((rest, step) => step.push(rest), text)
+  const fuse = (several: ReadonlyArray<string>) => polish(fused.push(several))
+  return {
+    push: (tokens) => fuse(through(0, tokens)),
+    finish: () => {
+      const rest = tokens.map((step, i) => fuse(through(i + 1, step.finish()))).join("")
+      return rest + polish(fused.finish())
+    },
+  }
+}
+
+/**
+ * Starts a run. None if the definition has a step that can't be followed as the tokens come; only the whole library
+ * can decode it then.
+ */
+export const compile = (decoder: unknown): Option.Option<() => Run> => {
+  // Without a decoder tokens are words.
+  if (decoder === null) {
+    const words = each((token, index) => (index === 0 ? token : ` ${token}`))
+    return Option.some(() => start([words], join, []))
+  }
+  return Option.flatMap(stepsOf(decoder), (steps) => {
+    const at = steps.findIndex(isFusion)
+    const before = at === -1 ? steps : steps.slice(0, at)
+    const fusion = at === -1 ? undefined : steps[at]
+    const after = at === -1 ? [] : steps.slice(at + 1)
+    return Option.map(
+      Option.all([
+        Option.all(before.map((step) => (isFusion(step) ? Option.none() : tokenStep(step)))),
+        Option.all(after.map(textStep)),
+      ]),
+      ([tokenSteps, textSteps]) =>
+        () =>
+          start(tokenSteps, fusion?.type === "ByteLevel" ? byteLevel : join, textSteps),
+    )
+  })
+}

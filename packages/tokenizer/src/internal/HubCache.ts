@@ -1,0 +1,137 @@
+/**
+ * Files by what is in them, and notes that say which one a name stood for. Both are written beside their place and
+ * renamed into it, so that nobody ever sees half of one.
+ */
+import type { PlatformError } from "@effect/platform/Error"
+import type * as FileSystem from "@effect/platform/FileSystem"
+import type * as Path from "@effect/platform/Path"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
+import { TokenizerError } from "../TokenizerError.ts"
+
+/** One file of a repository at a revision. */
+export interface Place {
+  readonly baseUrl: string
+  readonly repository: string
+  readonly revision: string
+  readonly file: string
+}
+
+/** What was there when it was last asked for. */
+const Note = Schema.Struct({
+  commit: Schema.optional(Schema.String),
+  etag: Schema.optional(Schema.String),
+  /** Of the contents; none if there was no such file. */
+  sha256: Schema.NullOr(Schema.String),
+})
+export type Note = typeof Note.Type
+
+const NoteJson = Schema.parseJson(Note)
+
+export interface HubCache {
+  readonly note: (place: Place) => Effect.Effect<Option.Option<Note>, TokenizerError>
+  readonly setNote: (place: Place, note: Note) => Effect.Effect<void, TokenizerError>
+  /** The contents; none if they are missing, or are not what they were. */
+  readonly blob: (place: Place, sha256: string) => Effect.Effect<Option.Option<Uint8Array>, TokenizerError>
+  /** A file to write into, which is gone when the scope closes unless it was kept. */
+  readonly scratch: (place: Place) => Effect.Effect<Scratch, TokenizerError, Scope.Scope>
+}
+
+export interface Scratch {
+  readonly write: (bytes: Uint8Array) => Effect.Effect<void, TokenizerError>
+  /** What was written, once it is on the disk. */
+  readonly contents: Effect.Effect<Uint8Array, TokenizerError>
+  /** Makes it the contents of that hash. */
+  readonly keep: (sha256: string) => Effect.Effect<void, TokenizerError>
+}
+
+export const sha256 = (bytes: Uint8Array): Effect.Effect<string> =>
+  Effect.map(
+    Effect.promise(() => globalThis.crypto.subtle.digest("SHA-256", new Uint8Array(bytes))),
+    (digest) => Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join(""),
+  )
+
+const isAbsent = (error: PlatformError) => error._tag === "SystemError" && error.reason === "NotFound"
+
+export const make = (files: FileSystem.FileSystem, path: Path.Path, directory: string): HubCache => {
+  const stored =
+    (place: Place, what: string) =>
+    <A, R>(effect: Effect.Effect<A, PlatformError, R>): Effect.Effect<A, TokenizerError, R> =>
+      Effect.mapError(
+        effect,
+        (cause) =>
+          new TokenizerError({
+            reason: "Storage",
+            tokenizer: place.repository,
+            problem: `can't ${what} the cache: ${cause.message}`,
+            cause,
+          }),
+      )
+
+  const nameOf = ({ baseUrl, file, repository, revision }: Place) =>
+    sha256(new TextEncoder().encode(JSON.stringify([baseUrl, repository, revision, file])))
+  const notePath = (place: Place) => Effect.map(nameOf(place), (name) => path.join(directory, "notes", `${name}.json`))
+  const blobPath = (hash: string) => path.join(directory, "blobs", hash)
+
+  const ifThere = <A>(effect: Effect.Effect<A, PlatformError>): Effect.Effect<Option.Option<A>, PlatformError> =>
+    Effect.catchIf(Effect.asSome(effect), isAbsent, () => Effect.succeedNone)
+
+  const scratch: HubCache["scratch"] = (place) =>
+    Effect.gen(function* () {
+      yield* files.makeDirectory(directory, { recursive: true })
+      const folder = yield* files.makeTempDirectoryScoped({ directory, prefix: "part-" })
+      const name = path.join(folder, "file")
+      const file = yield* files.open(name, { flag: "w" })
+      return {
+        // Writing nothing is an error to the platform.
+        write: (bytes: Uint8Array) =>
+          bytes.length === 0 ? Effect.void : stored(place, "write to")(file.writeAll(bytes)),
+        contents: stored(place, "read")(Effect.zipRight(file.sync, files.readFile(name))),
+        keep: (hash: string) =>
+          stored(
+            place,
+            "write to",
+          )(
+            Effect.zipRight(
+              files.makeDirectory(path.join(directory, "blobs"), { recursive: true }),
+              files.rename(name, blobPath(hash)),
+            ),
+          ),
+      }
+    }).pipe(stored(place, "write to"))
+
+  return {
+    note: (place) =>
+      notePath(place).pipe(
+        Effect.flatMap((name) => ifThere(files.readFileString(name))),
+        stored(place, "read"),
+        // A note that can't be read is none: the hub is asked again.
+        Effect.map(Option.flatMap((text) => Schema.decodeOption(NoteJson)(text))),
+      ),
+    setNote: (place, note) =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const name = yield* notePath(place)
+          yield* files.makeDirectory(path.dirname(name), { recursive: true })
+          const folder = yield* files.makeTempDirectoryScoped({ directory, prefix: "part-" })
+          const part = path.join(folder, "note")
+          yield* files.writeFileString(part, Schema.encodeSync(NoteJson)(note))
+          yield* files.rename(part, name)
+        }),
+      ).pipe(stored(place, "write to")),
+    blob: (place, hash) =>
+      ifThere(files.readFile(blobPath(hash))).pipe(
+        stored(place, "read"),
+        Effect.flatMap(
+          Option.match({
+            onNone: () => Effect.succeedNone,
+            onSome: (bytes) =>
+              Effect.map(sha256(bytes), (actual) => (actual === hash ? Option.some(bytes) : Option.none())),
+          }),
+        ),
+      ),
+    scratch,
+  }
+}

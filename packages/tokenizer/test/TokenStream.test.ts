@@ -1,0 +1,170 @@
+import { describe, expect, it } from "@effect/vitest"
+import { TokenStream } from "@effect-tinker/tokenizer"
+import { Chunk, Effect, FastCheck, Stream } from "effect"
+import type { Service } from "@effect-tinker/tokenizer/Tokenizer"
+import * as Goldens from "./support/Goldens.ts"
+
+const run = (tokenizer: Service, tokens: Iterable<number>, skipSpecialTokens: boolean) =>
+  Stream.fromIterable(tokens).pipe(
+    TokenStream.decode(tokenizer, { skipSpecialTokens }),
+    Stream.runCollect,
+    Effect.map(Chunk.toReadonlyArray),
+  )
+
+const lone = /\p{Surrogate}/u
+
+/** What must hold of every stream: its pieces joined are the whole, and each of them is text by itself. */
+const check = (tokenizer: Service, tokens: ReadonlyArray<number>, skipSpecialTokens: boolean) =>
+  Effect.gen(function* () {
+    const pieces = yield* run(tokenizer, tokens, skipSpecialTokens)
+    expect(pieces.join("")).toBe(yield* tokenizer.decode(tokens, { skipSpecialTokens }))
+    expect(pieces.filter((piece) => piece === "" || lone.test(piece))).toEqual([])
+  })
+
+const sample = <A>(arbitrary: FastCheck.Arbitrary<A>, seed: number, numRuns: number) =>
+  FastCheck.sample(arbitrary, { seed, numRuns })
+
+describe("a stream of tokens", () => {
+  for (const shape of Goldens.shapes) {
+    it.effect(`becomes the text that they are together: ${shape}`, () =>
+      Effect.gen(function* () {
+        // the library itself decodes the whole
+        const tokenizer = yield* Goldens.load(shape, "native")
+        const salads = FastCheck.array(FastCheck.nat(tokenizer.vocabSize + 1), { maxLength: 40 })
+        const texts = FastCheck.string({ unit: "grapheme", maxLength: 30 })
+        for (const tokens of sample(salads, 1, 300)) {
+          yield* check(tokenizer, tokens, false)
+          yield* check(tokenizer, tokens, true)
+        }
+        const prose = [...sample(texts, 2, 150), ...Goldens.texts.filter((_, i) => i % 8 === 0)]
+        for (const text of prose) yield* check(tokenizer, [...(yield* tokenizer.encode(text))], false)
+      }),
+    )
+  }
+
+  it.effect("of bytes that make no text is replaced as the library does, and goes on", () =>
+    Effect.gen(function* () {
+      const tokenizer = yield* Goldens.load("llama2", "native")
+      const byte = FastCheck.integer({ min: 3, max: 258 })
+      const bytes = FastCheck.array(FastCheck.oneof(byte, byte, byte, FastCheck.nat(tokenizer.vocabSize)), {
+        maxLength: 12,
+      })
+      for (const tokens of sample(bytes, 3, 500)) yield* check(tokenizer, tokens, false)
+    }),
+  )
+
+  it.effect("waits for the rest of a character, and for no more", () =>
+    Effect.gen(function* () {
+      const tokenizer = yield* Goldens.load("gpt2", "native")
+      const tokens = yield* tokenizer.encode("a🪿b")
+      expect(tokens.length).toBe(6)
+      const decoder = tokenizer.decoder()
+      const pieces = yield* Effect.forEach(tokens, (token) => decoder.push([token]))
+      expect(pieces).toEqual(["a", "", "", "", "🪿", "b"])
+      expect(yield* decoder.finish).toBe("")
+    }),
+  )
+
+  it.effect("ends in the middle of a character as decode does, and the decoder is new then", () =>
+    Effect.gen(function* () {
+      const tokenizer = yield* Goldens.load("gpt2", "native")
+      const [, ...cut] = yield* tokenizer.encode("x🪿")
+      const decoder = tokenizer.decoder()
+      expect(yield* decoder.push(cut.slice(0, 2))).toBe("")
+      expect(yield* decoder.finish).toBe("\ufffd")
+      expect(yield* decoder.push(cut)).toBe("🪿")
+    }),
+  )
+
+  it.effect("does not give out the first space that the definition takes away, and keeps the others", () =>
+    Effect.gen(function* () {
+      for (const shape of ["llama2", "mistral", "unigram"] as const) {
+        const tokenizer = yield* Goldens.load(shape, "native")
+        const tokens = yield* tokenizer.encode("the quick fox", { addSpecialTokens: false })
+        const pieces = yield* run(tokenizer, tokens, false)
+        expect(pieces.join(""), shape).toBe("the quick fox")
+        expect(pieces.length, shape).toBeGreaterThan(2)
+      }
+    }),
+  )
+
+  it.effect("gives out everything at the end if the definition can't be followed", () =>
+    Effect.gen(function* () {
+      const json = JSON.parse(Goldens.files("llama2").tokenizer)
+      json.decoder = {
+        type: "Sequence",
+        decoders: [{ type: "Fuse" }, { type: "Replace", pattern: { Regex: "▁+t" }, content: " T" }],
+      }
+      for (const backend of ["native", "portable"] as const) {
+        const make = Goldens.make({ name: "regex", tokenizer: JSON.stringify(json) })
+        const tokenizer = yield* Effect.provide(make, Goldens.backends[backend])
+        const tokens = yield* tokenizer.encode("to the test", { addSpecialTokens: false })
+        const pieces = yield* run(tokenizer, tokens, false)
+        expect(pieces, backend).toEqual([" To The Test"])
+      }
+    }),
+  )
+
+  it.effect("can be run again", () =>
+    Effect.gen(function* () {
+      const tokenizer = yield* Goldens.load("mistral", "portable")
+      const stream = Stream.make(yield* tokenizer.encode("again and again")).pipe(
+        TokenStream.decode(tokenizer, { skipSpecialTokens: true }),
+        Stream.mkString,
+      )
+      expect(yield* stream).toBe("again and again")
+      expect(yield* stream).toBe("again and again")
+    }),
+  )
+})
+
+describe("decoders that no shape has", () => {
+  const shapes: Record<string, unknown> = {
+    none: null,
+    "BPE suffix": { type: "BPEDecoder", suffix: "e" },
+    CTC: { type: "CTC", pad_token: "a", word_delimiter_token: "▁", cleanup: true },
+    "strip each": { type: "Strip", content: "e", start: 1, stop: 0 },
+    "metaspace never": { type: "Metaspace", replacement: "▁", prepend_scheme: "never", split: true },
+    "metaspace of old": { type: "Metaspace", replacement: "▁", add_prefix_space: true },
+    "fused first": {
+      type: "Sequence",
+      decoders: [{ type: "Fuse" }, { type: "Metaspace", replacement: "▁", prepend_scheme: "first", split: true }],
+    },
+    "words without clean-up": { type: "WordPiece", prefix: "a", cleanup: false },
+    "replace after fuse": {
+      type: "Sequence",
+      decoders: [
+        { type: "Fuse" },
+        { type: "Replace", pattern: { String: "e" }, content: "EE" },
+        { type: "Strip", content: "▁", start: 3, stop: 0 },
+      ],
+    },
+    "replace long after fuse": {
+      type: "Sequence",
+      decoders: [{ type: "Fuse" }, { type: "Replace", pattern: { String: "th" }, content: "TH" }],
+    },
+    "sequence in sequence": {
+      type: "Sequence",
+      decoders: [{ type: "Sequence", decoders: [{ type: "ByteFallback" }, { type: "Fuse" }] }, { type: "Fuse" }],
+    },
+  }
+
+  for (const [name, decoder] of Object.entries(shapes)) {
+    it.effect(`are followed like the library, streaming and whole: ${name}`, () =>
+      Effect.gen(function* () {
+        const json = { ...JSON.parse(Goldens.files("llama2").tokenizer), decoder }
+        const make = Goldens.make({ name, tokenizer: JSON.stringify(json) })
+        const native = yield* Effect.provide(make, Goldens.backends.native)
+        const portable = yield* Effect.provide(make, Goldens.backends.portable)
+        const salads = FastCheck.array(FastCheck.integer({ min: 259, max: native.vocabSize - 1 }), {
+          minLength: 1,
+          maxLength: 30,
+        })
+        for (const tokens of sample(salads, 4, 200)) {
+          yield* check(native, tokens, false)
+          expect(yield* portable.decode(tokens)).toBe(yield* native.decode(tokens))
+        }
+      }),
+    )
+  }
+})

@@ -37,7 +37,7 @@ const lacking: Readonly<Record<Server["name"], Report.Lacking>> = {
     "sessions/search": 405,
     "checkpoints/unpublish": 500,
     "checkpoints/ttl": 405,
-    "checkpoints/archive": "it leads from http: to file:",
+    "checkpoints/archive": "it leads to file:",
     "the likeliest tokens of the sample": 422,
     "a rank above the server's limit is refused": "it was accepted",
     "save with metadata": 422,

@@ -3,7 +3,7 @@
  */
 import { NodeTinker } from "@effect-tinker/node"
 import { Effect, Option, Redacted, Stream } from "effect"
-import { Api, RetryPolicy, ServiceClient, Transport } from "effect-tinker"
+import { Api, Checkpoint, RetryPolicy, ServiceClient, Transport } from "effect-tinker"
 import { type CheckFailed, expect, refused, type Report } from "./Report.ts"
 import { type Address, modelName } from "./Server.ts"
 
@@ -96,11 +96,13 @@ export const management = ({ probe }: Report, { modelId, samplerPath, statePath 
       checkpoints.map(({ tinkerPath }) => tinkerPath)
     yield* probe("training_runs/checkpoints lists it", listed(call(Api.listCheckpoints, run), paths, statePath))
     yield* probe("checkpoints lists it", listed(call(Api.listUserCheckpoints, {}), paths, statePath))
-    const checkpoint = { ...run, checkpointId: statePath.split("/").slice(-2).join("/") }
+    const { rest } = yield* ServiceClient.ServiceClient
+    const { checkpointId } = yield* Checkpoint.fromServer(statePath)
+    const checkpoint = { ...run, checkpointId }
     yield* probe("checkpoints/publish", call(Api.publishCheckpoint, checkpoint))
     yield* probe("checkpoints/unpublish", call(Api.unpublishCheckpoint, checkpoint, once))
     yield* probe("checkpoints/ttl", call(Api.setCheckpointTtl, { ...checkpoint, ttlSeconds: 3600 }))
-    yield* probe("checkpoints/archive", call(Api.getCheckpointArchive, checkpoint, once))
+    yield* probe("checkpoints/archive", rest.getCheckpointArchiveUrl(statePath, {}, once))
     yield* probe("checkpoints/delete", call(Api.deleteCheckpoint, checkpoint))
   })
 

@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 import { exec } from "node:child_process"
+import { createHash } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import * as zlib from "node:zlib"
 import * as Effect from "effect/Effect"
@@ -92,6 +93,11 @@ const zstd: Host.Service["zstd"] = Effect.suspend(() => {
       )
 })
 
+const hash: Host.Service["hash"] = (algorithm) => {
+  const hash = createHash(algorithm)
+  return Option.some({ update: (bytes) => void hash.update(bytes), digest: () => hash.digest() })
+}
+
 /**
  * @since 0.1.0
  * @category constructors
@@ -108,6 +114,7 @@ export const make: Effect.Effect<Host.Service> = Effect.sync(() => {
     runCommand,
     readFile: readText,
     zstd,
+    hash,
   }
 })
 

@@ -8,6 +8,7 @@ import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import * as Auth from "./api/Auth.ts"
 import * as Billing from "./api/Billing.ts"
+import * as Chat from "./api/Chat.ts"
 import * as Futures from "./api/Futures.ts"
 import * as Management from "./api/Management.ts"
 import * as Sampling from "./api/Sampling.ts"
@@ -537,13 +538,12 @@ export const getExternalWeightsUrls = Endpoint.json({
  * @since 0.1.0
  * @category checkpoints
  */
-export const getCheckpointArchive = Endpoint.json({
+export const getCheckpointArchive = Endpoint.raw({
   ...rest("get_checkpoint_archive_url"),
   operation: "checkpoints/archive",
-  method: "GET",
   path: "training_runs/:trainingRunId/checkpoints/:checkpointId*/archive",
+  redirect: "manual",
   params: CheckpointParams,
-  response: Management.CheckpointArchive,
 })
 
 /**
@@ -753,4 +753,80 @@ export const deleteApiKey = Endpoint.json({
   purpose: "rest",
   auth: "credential",
   timeout: "30 seconds",
+})
+
+// OpenAI-compatible
+
+const openai = { root: "oai/api/v1", auth: "credential", scheme: "bearer" } as const
+
+/** An answer takes as long as the model talks. */
+const talk = { ...openai, purpose: "sample", timeout: "10 minutes" } as const
+
+const events = { headers: { accept: "text/event-stream" } } as const
+
+/**
+ * @since 0.1.0
+ * @category chat
+ */
+export const chatCompletions = Endpoint.json({
+  ...talk,
+  operation: "chat/completions",
+  method: "POST",
+  path: "chat/completions",
+  body: Chat.ChatRequest,
+  response: Chat.Reply,
+})
+
+/**
+ * The same, answered by a stream of events.
+ *
+ * @since 0.1.0
+ * @category chat
+ */
+export const streamChatCompletions = Endpoint.raw({
+  ...talk,
+  ...events,
+  operation: "chat/completions",
+  path: "chat/completions",
+  body: Chat.StreamedChatRequest,
+})
+
+/**
+ * @since 0.1.0
+ * @category chat
+ */
+export const completions = Endpoint.json({
+  ...talk,
+  operation: "completions",
+  method: "POST",
+  path: "completions",
+  body: Chat.CompletionRequest,
+  response: Chat.Reply,
+})
+
+/**
+ * The same, answered by a stream of events.
+ *
+ * @since 0.1.0
+ * @category chat
+ */
+export const streamCompletions = Endpoint.raw({
+  ...talk,
+  ...events,
+  operation: "completions",
+  path: "completions",
+  body: Chat.StreamedCompletionRequest,
+})
+
+/**
+ * @since 0.1.0
+ * @category chat
+ */
+export const listModels = Endpoint.json({
+  ...openai,
+  operation: "models",
+  method: "GET",
+  path: "models",
+  purpose: "rest",
+  response: Chat.Models,
 })

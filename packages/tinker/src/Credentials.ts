@@ -7,13 +7,12 @@
 import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
-import * as Encoding from "effect/Encoding"
-import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import { Host } from "./Host.ts"
+import * as Jwt from "./internal/Jwt.ts"
 import { redactor } from "./internal/Redact.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import { uptime } from "./internal/Uptime.ts"
@@ -98,15 +97,11 @@ const issue = (token: Redacted.Redacted<string>, wall: number, now: number): Iss
   }
 }
 
-const Claims = Schema.parseJson(Schema.Struct({ exp: Schema.Number }))
+const endOf = Jwt.claims(Schema.Struct({ exp: Schema.Number }))
 
-/** The `exp` claim in milliseconds. The signature is the server's business. */
+/** The `exp` claim in milliseconds. */
 const expiry = (token: Redacted.Redacted<string>): Option.Option<number> =>
-  Either.getRight(
-    Either.flatMap(Encoding.decodeBase64UrlString(Redacted.value(token).split(".")[1] ?? ""), (text) =>
-      Either.map(Schema.decodeUnknownEither(Claims)(text), (claims) => claims.exp * 1000),
-    ),
-  )
+  Option.map(endOf(token), ({ exp }) => exp * 1000)
 
 /** `~/.tinker/credentials.json` as `tinker auth login` writes it. */
 const CredentialsFile = Schema.parseJson(

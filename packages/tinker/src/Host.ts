@@ -6,7 +6,7 @@
  */
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
-import type * as Option from "effect/Option"
+import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
 
 /**
@@ -31,6 +31,18 @@ export interface Platform {
 export type Zstd = (bytes: Uint8Array) => Effect.Effect<Uint8Array>
 
 /**
+ * A digest over bytes that come one after the other.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Hash {
+  readonly update: (bytes: Uint8Array) => void
+  /** Asked for once, at the end. */
+  readonly digest: () => Uint8Array
+}
+
+/**
  * @since 0.1.0
  * @category models
  */
@@ -42,6 +54,8 @@ export interface Service {
   readonly readFile: (path: string) => Effect.Effect<Option.Option<string>, string>
   /** None where there is no encoder: then requests go uncompressed, which every server accepts. */
   readonly zstd: Effect.Effect<Option.Option<Zstd>>
+  /** None where it can't be computed: then what is downloaded is not checked by it. */
+  readonly hash: (algorithm: "md5" | "sha1" | "sha256" | "sha512") => Option.Option<Hash>
 }
 
 /**
@@ -54,5 +68,6 @@ export class Host extends Context.Reference<Host>()("effect-tinker/Host", {
     runCommand: () => Effect.fail("this platform can't run a credential command; provide Host (@effect-tinker/node)"),
     readFile: () => Effect.fail("this platform can't read a credentials file; provide Host (@effect-tinker/node)"),
     zstd: Effect.succeedNone,
+    hash: () => Option.none(),
   }),
 }) {}

@@ -14,8 +14,10 @@ import * as Tracer from "effect/Tracer"
 import * as Api from "./Api.ts"
 import type { ServerCapabilities } from "./api/Session.ts"
 import * as ApiFuture from "./ApiFuture.ts"
+import type { Credentials } from "./Credentials.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import type { RateLimiter } from "./RateLimiter.ts"
+import * as RestClient from "./RestClient.ts"
 import * as SamplingClient from "./SamplingClient.ts"
 import type { ServerConfig } from "./ServerConfig.ts"
 import * as Session from "./Session.ts"
@@ -33,6 +35,8 @@ import { Transport } from "./Transport.ts"
  */
 export interface Service {
   readonly getServerCapabilities: Effect.Effect<typeof ServerCapabilities.Type, TinkerError>
+  /** Runs, checkpoints and sessions. Needs no session of its own. */
+  readonly rest: RestClient.Service
   /** The session of all clients that are made here. Asking for it opens it. */
   readonly session: Effect.Effect<Session.Service, TinkerError>
   /** A new model with adapters over a base model. */
@@ -67,7 +71,7 @@ export class ServiceClient extends Context.Tag("effect-tinker/ServiceClient")<Se
  * @since 0.1.0
  * @category models
  */
-export type Environment = Transport | ServerConfig | RateLimiter | TinkerConfig
+export type Environment = Transport | Credentials | ServerConfig | RateLimiter | TinkerConfig
 
 /**
  * In the current scope, with which its session ends.
@@ -81,6 +85,7 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
     // Without our scope: a client lives in that of whoever makes it.
     const context = Context.omit(Scope.Scope)(yield* Effect.context<Environment | Scope.Scope>())
     const { call } = yield* Transport
+    const rest = yield* RestClient.make
     const opened = yield* Ref.make(Option.none<Context.Context<Session.Session | ApiFuture.Futures>>())
     const open = SingleFlight.make(
       Effect.gen(function* () {
@@ -116,6 +121,7 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
 
     return ServiceClient.of({
       getServerCapabilities: call(Api.getServerCapabilities, {}),
+      rest,
       session: Effect.map(inSession, Context.get(Session.Session)),
       createLoraTrainingClient: (options) => within(TrainingClient.createLora(options)),
       createTrainingClientFromCheckpoint: (path, options) => within(TrainingClient.fromCheckpoint(path, options)),

@@ -9,9 +9,12 @@ import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
+import * as AdminClient from "./AdminClient.ts"
+import * as ChatClient from "./ChatClient.ts"
 import { Credentials } from "./Credentials.ts"
 import { Host } from "./Host.ts"
 import { RateLimiter } from "./RateLimiter.ts"
+import * as RestClient from "./RestClient.ts"
 import { ServerConfig } from "./ServerConfig.ts"
 import * as ServiceClient from "./ServiceClient.ts"
 import type * as Session from "./Session.ts"
@@ -27,6 +30,9 @@ import * as Transport from "./Transport.ts"
  */
 export type Tinker =
   | ServiceClient.ServiceClient
+  | RestClient.RestClient
+  | AdminClient.AdminClient
+  | ChatClient.ChatClient
   | Transport.Transport
   | Credentials
   | ServerConfig
@@ -60,8 +66,21 @@ export const make = (
       Context.add(RateLimiter, yield* RateLimiter),
       Context.add(Host, yield* Host),
     )
-    const service = yield* Effect.provide(ServiceClient.make(session), context)
-    return Context.add(context, ServiceClient.ServiceClient, service)
+    const clients = yield* Effect.provide(
+      Effect.all({
+        service: ServiceClient.make(session),
+        rest: RestClient.make,
+        admin: AdminClient.make,
+        chat: ChatClient.make,
+      }),
+      context,
+    )
+    return context.pipe(
+      Context.add(ServiceClient.ServiceClient, clients.service),
+      Context.add(RestClient.RestClient, clients.rest),
+      Context.add(AdminClient.AdminClient, clients.admin),
+      Context.add(ChatClient.ChatClient, clients.chat),
+    )
   })
 
 /**

@@ -436,6 +436,42 @@ export class JournalFailed extends Schema.TaggedError<JournalFailed>("effect-tin
 }
 
 /**
+ * A file could not be read or written. Nothing is wrong with the server.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class FileFailed extends Schema.TaggedError<FileFailed>("effect-tinker/TinkerError/FileFailed")("FileFailed", {
+  reason: Schema.Literal("DiskFull", "PermissionDenied", "NotFound", "Other"),
+  path: Schema.String,
+  detail: Schema.String,
+  cause: Schema.optional(Schema.Defect),
+}) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.path} [${this.reason}]: ${this.detail}`
+  }
+}
+
+/**
+ * What was downloaded is not the file: it has another length, or another checksum. Nothing of it is kept.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class Corrupted extends Schema.TaggedError<Corrupted>("effect-tinker/TinkerError/Corrupted")("Corrupted", {
+  path: Schema.String,
+  reason: Schema.Literal("Length", "Checksum"),
+  expected: Schema.String,
+  actual: Schema.String,
+}) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.path} is corrupt [${this.reason}]: expected ${this.expected}, got ${this.actual}`
+  }
+}
+
+/**
  * A training step of which at least one half failed; both are told. If the pass was not accepted the update was not
  * sent, and has the same error.
  *

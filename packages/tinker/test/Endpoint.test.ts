@@ -228,8 +228,8 @@ describe("Api", () => {
   })
 
   it("has one row per method, path and form", () => {
-    const rows = table.map(([, { body, method, path, sequenced }]) =>
-      [method, path, body.kind === "bytes" ? body.contentType : body.kind, sequenced].join(),
+    const rows = table.map(([, { body, headers, method, path, sequenced }]) =>
+      [method, path, body.kind === "bytes" ? body.contentType : body.kind, sequenced, headers["accept"]].join(),
     )
     expect(new Set(rows).size).toBe(rows.length)
   })
@@ -274,12 +274,19 @@ describe("Api", () => {
       cancelFuture: 30,
       getApiKey: 30,
       deleteApiKey: 30,
+      // As long as the model talks.
+      chatCompletions: 600,
+      streamChatCompletions: 600,
+      completions: 600,
+      streamCompletions: 600,
     })
   })
 
   it("shows the configured credential only where a token can't be asked for", () => {
     const raw = table.filter(([, endpoint]) => endpoint.auth === "credential").map(([name]) => name)
-    expect(raw.toSorted()).toEqual(["authToken", "clientConfig", "deleteApiKey", "getApiKey", "health"])
+    const chats = ["chatCompletions", "completions", "listModels", "streamChatCompletions", "streamCompletions"]
+    const start = ["authToken", "clientConfig", "deleteApiKey", "getApiKey", "health"]
+    expect(raw.toSorted()).toEqual([...start, ...chats].toSorted())
   })
 
   it("has a pass in three forms, with one input", () => {

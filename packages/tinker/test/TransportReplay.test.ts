@@ -666,6 +666,7 @@ describe("start-up and credentials", () => {
       runCommand: () => Effect.map(output, Redacted.make),
       readFile: () => Effect.succeed(file),
       zstd: Effect.succeedNone,
+      hash: () => Option.none(),
     })
   const command: TinkerConfig.Values = { apiKey: undefined, credentialCommand: Redacted.make("give-key") }
 

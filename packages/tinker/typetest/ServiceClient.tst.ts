@@ -1,6 +1,8 @@
 import type { Effect, Layer, Scope } from "effect"
 import type { ServerCapabilities } from "effect-tinker/api/Session"
+import type { Credentials } from "effect-tinker/Credentials"
 import type { RateLimiter } from "effect-tinker/RateLimiter"
+import type * as RestClient from "effect-tinker/RestClient"
 import type * as SamplingClient from "effect-tinker/SamplingClient"
 import type { ServerConfig } from "effect-tinker/ServerConfig"
 import * as ServiceClient from "effect-tinker/ServiceClient"
@@ -15,7 +17,7 @@ import { describe, expect, it } from "tstyche"
 declare const service: ServiceClient.Service
 declare const journal: Journal
 
-type Environment = Transport | ServerConfig | RateLimiter | TinkerConfig
+type Environment = Transport | Credentials | ServerConfig | RateLimiter | TinkerConfig
 
 describe("ServiceClient", () => {
   it("can't fail to be made: it opens nothing", () => {
@@ -29,6 +31,7 @@ describe("ServiceClient", () => {
   it("asks without a scope", () => {
     expect(service.getServerCapabilities).type.toBe<Effect.Effect<typeof ServerCapabilities.Type, TinkerError>>()
     expect(service.session).type.toBe<Effect.Effect<Session.Service, TinkerError>>()
+    expect(service.rest).type.toBe<RestClient.Service>()
   })
 
   it("makes clients in the caller's scope, which need nothing else", () => {

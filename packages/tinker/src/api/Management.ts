@@ -125,6 +125,8 @@ export const ExternalWeightsUrls = Wire.struct({
 export type ExternalWeightsUrls = typeof ExternalWeightsUrls.Type
 
 /**
+ * Where a checkpoint is to be had as one file, for servers that say it as JSON.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -145,6 +147,12 @@ export const CopyWeightsRequest = Wire.struct({
  * @category checkpoints
  */
 export const CopyWeightsResponse = Wire.struct({ tinkerPath: Schema.String })
+
+/**
+ * @since 0.1.0
+ * @category checkpoints
+ */
+export type CopyWeightsResponse = typeof CopyWeightsResponse.Type
 
 /**
  * @since 0.1.0
@@ -236,6 +244,12 @@ export const SessionsPage = Wire.struct({ sessions: Schema.Array(Schema.String) 
  * @since 0.1.0
  * @category sessions
  */
+export type SessionsPage = typeof SessionsPage.Type
+
+/**
+ * @since 0.1.0
+ * @category sessions
+ */
 export const AssignProjectRequest = Wire.struct({ projectId: Schema.String })
 
 /**
@@ -245,6 +259,12 @@ export const AssignProjectRequest = Wire.struct({ projectId: Schema.String })
  * @category session search
  */
 export const SearchCursor = Wire.struct({ lastCreatedAt: Schema.String, lastSessionId: Schema.String })
+
+/**
+ * @since 0.1.0
+ * @category session search
+ */
+export type SearchCursor = typeof SearchCursor.Type
 
 /**
  * @since 0.1.0
@@ -353,6 +373,12 @@ export const SearchSessionsResponse = Wire.struct({
   sessions: Schema.Array(SessionSummary),
   nextCursor: Wire.maybe(SearchCursor),
 })
+
+/**
+ * @since 0.1.0
+ * @category session search
+ */
+export type SearchSessionsResponse = typeof SearchSessionsResponse.Type
 
 /**
  * @since 0.1.0

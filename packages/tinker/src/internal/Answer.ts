@@ -51,7 +51,8 @@ const describeIssues = (issues: ReadonlyArray<unknown>): string =>
     })
     .join("; ")
 
-const describeBody = (body: unknown): string => {
+/** What a body of JSON, or a text, says to people. */
+export const describeBody = (body: unknown): string => {
   if (body === undefined || body === null) return ""
   if (typeof body === "string") return body
   if (!Predicate.isRecord(body)) return JSON.stringify(body)

@@ -5,6 +5,7 @@ import * as Schema from "effect/Schema"
 import * as Api from "../../Api.ts"
 import { Accepted } from "../../api/Futures.ts"
 import * as Training from "../../api/Training.ts"
+import * as Paths from "../../Checkpoint.ts"
 import type * as Endpoint from "../../Endpoint.ts"
 import { adamw } from "../../Optimizer.ts"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
@@ -183,6 +184,9 @@ export const optimStep = route(Api.optimStep, ({ modelId, seqId, ...optimizer },
 
 // Weights
 
+const pathOf = (trainingRunId: string, kind: Paths.Kind, name: string, form: "full" | "short" = "full"): string =>
+  new Paths.Path({ trainingRunId, kind, name, form }).toString()
+
 const save = (state: State, model: Model, kind: Checkpoint["kind"], path: string): string => {
   const { baseModel, id, lora, optimizerConfig, weights } = model
   const making = { baseModel, lora, optimizerConfig }
@@ -193,7 +197,7 @@ const save = (state: State, model: Model, kind: Checkpoint["kind"], path: string
 export const saveWeights = route(Api.saveWeights, ({ modelId, overwrite, path: name, seqId }, call) =>
   Either.flatMap(modelOf(call.state, modelId), (model) =>
     submit(call, model, seqId, "save_weights", () => {
-      const path = `tinker://${modelId}/weights/${name}`
+      const path = pathOf(modelId, "training", name)
       if (overwrite !== true && call.state.checkpoints.has(path)) return Either.left(`${path} exists already`)
       return result(Training.SaveWeightsResult, { path: save(call.state, model, "training", path) })
     }),
@@ -204,7 +208,7 @@ export const saveWeightsExternal = route(Api.saveWeightsExternal, ({ modelId, pa
   Either.flatMap(modelOf(call.state, modelId), (model) =>
     submit(call, model, seqId, "save_weights_external", () =>
       result(Training.SaveWeightsExternalResult, {
-        path: save(call.state, model, "external", `tinker://${modelId}/external_weights/${name}`),
+        path: save(call.state, model, "external", pathOf(modelId, "external", name)),
         sizeBytes: Option.some(4096),
       }),
     ),
@@ -227,8 +231,8 @@ export const saveWeightsForSampler = route(Api.saveWeightsForSampler, (input, ca
         })
         return saved({ samplingSessionId: Option.some(sampler.id) })
       }
-      const folder = state.settings.samplerPath === "canonical" ? "sampler_weights/" : ""
-      const path = `tinker://${model.id}/${folder}${input.path}`
+      const form = state.settings.samplerPath === "canonical" ? "full" : "short"
+      const path = pathOf(model.id, "sampler", input.path, form)
       return saved({ path: Option.some(save(state, model, "sampler", path)) })
     }),
   ),

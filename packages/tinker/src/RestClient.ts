@@ -1,0 +1,516 @@
+/**
+ * Training runs, checkpoints, sessions and samplers: what there is, and what can be done with it. Opens no session.
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import type * as DateTime from "effect/DateTime"
+import type * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import type * as Redacted from "effect/Redacted"
+import * as Schema from "effect/Schema"
+import type * as Stream from "effect/Stream"
+import * as Api from "./Api.ts"
+import type { Accepted } from "./api/Futures.ts"
+import type * as Management from "./api/Management.ts"
+import * as Checkpoint from "./Checkpoint.ts"
+import { Credentials } from "./Credentials.ts"
+import type * as Endpoint from "./Endpoint.ts"
+import * as Durations from "./internal/Durations.ts"
+import { invalid, type Result } from "./internal/Invalid.ts"
+import * as Jwt from "./internal/Jwt.ts"
+import * as Preparing from "./internal/Preparing.ts"
+import { maybe, struct } from "./internal/Wire.ts"
+import * as Pages from "./Pages.ts"
+import { ServerConfig } from "./ServerConfig.ts"
+import { TinkerConfig } from "./TinkerConfig.ts"
+import {
+  type DeadlineExceeded,
+  InvalidConfig,
+  type RequestFailed,
+  type TinkerError,
+  UnexpectedResponse,
+} from "./TinkerError.ts"
+import { type CallOptions, Transport } from "./Transport.ts"
+
+/**
+ * Whose runs: those of the key's owner (the default), or all that it may see.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface ScopeOptions {
+  readonly accessScope?: Management.AccessScope | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export type ListTrainingRunsOptions = Endpoint.Input<typeof Api.listTrainingRuns>
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export type ListUserCheckpointsOptions = Endpoint.Input<typeof Api.listUserCheckpoints>
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export type ListSessionsOptions = Endpoint.Input<typeof Api.listSessions>
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export type SearchSessionsOptions = Endpoint.Input<typeof Api.searchSessions>
+
+/**
+ * How a list is walked.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface WalkOptions {
+  /** How many items to ask for at a time. Default: 100. */
+  readonly pageSize?: number | undefined
+}
+
+type Walk<Options> = Omit<Options, "limit"> & WalkOptions
+
+/**
+ * Where somebody else's weights are copied to.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface CopyWeightsOptions {
+  /** Default: the configured project. */
+  readonly projectId?: string | undefined
+  /** Default: for ever. */
+  readonly ttl?: Duration.DurationInput | undefined
+  /** The credential of somebody who may read the weights. */
+  readonly weightsAccessToken?: Redacted.Redacted<string> | undefined
+}
+
+/**
+ * How long to wait for what the server has to prepare first.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface WaitOptions {
+  /** For all of it. Default: an hour. */
+  readonly deadline?: Duration.DurationInput | undefined
+}
+
+/**
+ * Who a credential belongs to.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Identity {
+  readonly userUrn: string
+  readonly orgUrn: Option.Option<string>
+  readonly email: Option.Option<string>
+}
+
+/**
+ * A signed address, and when it ends.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface CheckpointArchive {
+  readonly url: string
+  readonly expires: DateTime.Utc
+}
+
+/**
+ * The lists as streams of their items. See `Pages` for what is promised of a list that changes.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Streams {
+  readonly listTrainingRuns: (
+    options?: Walk<ListTrainingRunsOptions>,
+    callOptions?: CallOptions,
+  ) => Stream.Stream<Management.TrainingRun, TinkerError>
+  /** The server tells all checkpoints of a run at once. */
+  readonly listCheckpoints: (
+    trainingRunId: string,
+    callOptions?: CallOptions,
+  ) => Stream.Stream<Management.Checkpoint, TinkerError>
+  readonly listUserCheckpoints: (
+    options?: Walk<ListUserCheckpointsOptions>,
+    callOptions?: CallOptions,
+  ) => Stream.Stream<Management.Checkpoint, TinkerError>
+  /** The ids of sessions. */
+  readonly listSessions: (
+    options?: Walk<ListSessionsOptions>,
+    callOptions?: CallOptions,
+  ) => Stream.Stream<string, TinkerError>
+  /** A page has at most 200. */
+  readonly searchSessions: (
+    options?: Walk<SearchSessionsOptions>,
+    callOptions?: CallOptions,
+  ) => Stream.Stream<Management.SessionSummary, TinkerError>
+}
+
+/**
+ * A bad path or argument is `InvalidInput` before anything is sent. A path that a server of two-part paths gave is
+ * read with `Checkpoint.fromServer` first.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  readonly getTrainingRun: (
+    trainingRunId: string,
+    options?: ScopeOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.TrainingRun, TinkerError>
+  /** The run that a checkpoint is of. */
+  readonly getTrainingRunByPath: (
+    path: Checkpoint.Input,
+    options?: ScopeOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.TrainingRun, TinkerError>
+  readonly listTrainingRuns: (
+    options?: ListTrainingRunsOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.TrainingRunsPage, TinkerError>
+  /** What a model must look like to load this checkpoint. */
+  readonly getWeightsInfo: (
+    path: Checkpoint.Input,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.WeightsInfo, TinkerError>
+  readonly listCheckpoints: (
+    trainingRunId: string,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.CheckpointsPage, TinkerError>
+  /** Of all runs. */
+  readonly listUserCheckpoints: (
+    options?: ListUserCheckpointsOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.CheckpointsPage, TinkerError>
+  readonly deleteCheckpoint: (
+    trainingRunId: string,
+    checkpointId: string,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<void, TinkerError>
+  readonly deleteCheckpointByPath: (
+    path: Checkpoint.Input,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<void, TinkerError>
+  readonly publishCheckpoint: (path: Checkpoint.Input, callOptions?: CallOptions) => Effect.Effect<void, TinkerError>
+  readonly unpublishCheckpoint: (path: Checkpoint.Input, callOptions?: CallOptions) => Effect.Effect<void, TinkerError>
+  /** From now on; begun seconds count. `null` keeps it for ever. */
+  readonly setCheckpointTtl: (
+    path: Checkpoint.Input,
+    ttl: Duration.DurationInput | null,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<void, TinkerError>
+  /** Signed addresses of the files of a checkpoint that was saved for use elsewhere. */
+  readonly getExternalWeightsUrls: (
+    path: Checkpoint.Input,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.ExternalWeightsUrls, TinkerError>
+  /**
+   * The signed address of a checkpoint as one file; waits while it is being built. Servers up to 0.25, and open ones.
+   */
+  readonly getCheckpointArchiveUrl: (
+    path: Checkpoint.Input,
+    options?: WaitOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<CheckpointArchive, TinkerError | DeadlineExceeded>
+  /** An `idempotencyKey` of your own lets you ask again after a failure without a second copy. */
+  readonly copyWeights: (
+    path: Checkpoint.Input,
+    options?: CopyWeightsOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.CopyWeightsResponse, TinkerError>
+  readonly getSession: (
+    sessionId: string,
+    options?: ScopeOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.SessionInfo, TinkerError>
+  readonly listSessions: (
+    options?: ListSessionsOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.SessionsPage, TinkerError>
+  readonly searchSessions: (
+    options?: SearchSessionsOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.SearchSessionsResponse, TinkerError>
+  readonly assignSessionProject: (
+    sessionId: string,
+    projectId: string,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<void, TinkerError>
+  /** The signed address of a session's trace; waits while it is being written, and asks every five seconds. */
+  readonly exportSessionTrace: (
+    sessionId: string,
+    options?: WaitOptions,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<string, TinkerError | RequestFailed | DeadlineExceeded>
+  readonly getSampler: (
+    samplerId: string,
+    callOptions?: CallOptions,
+  ) => Effect.Effect<Management.SamplerInfo, TinkerError>
+  /** Ends a model on servers up to 0.25, which don't end it with its session. The result is a future. */
+  readonly unloadModel: (modelId: string, callOptions?: CallOptions) => Effect.Effect<Accepted, TinkerError>
+  /** Who the credential belongs to, as the token says; nothing is asked but for the token. */
+  readonly whoami: Effect.Effect<Identity, TinkerError>
+  readonly stream: Streams
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class RestClient extends Context.Tag("effect-tinker/RestClient")<RestClient, Service>() {}
+
+/**
+ * What it needs around it: all of it comes with `Transport.layer`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Environment = Transport | Credentials | ServerConfig | TinkerConfig
+
+const claimsOf = Jwt.claims(
+  struct({ sub: Schema.String, iss: maybe(Schema.String), orgId: maybe(Schema.String), email: maybe(Schema.String) }),
+)
+
+/** The reference names a method after what it is given; the server is told the same. */
+const named = (method: string, options: CallOptions | undefined): CallOptions => ({
+  ...options,
+  headers: { "x-sdk-method": method, ...options?.headers },
+})
+
+const anHour: Duration.DurationInput = "1 hour"
+const defaultPageSize = 100
+
+const checkpointOf = (path: Checkpoint.Path) => ({
+  trainingRunId: path.trainingRunId,
+  checkpointId: path.checkpointId,
+})
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make: Effect.Effect<Service, never, Environment> = Effect.gen(function* () {
+  const { call } = yield* Transport
+  const credentials = yield* Credentials
+  const serverConfig = yield* ServerConfig
+  const config = yield* TinkerConfig
+
+  /** A call about a checkpoint: none is sent for a path that can't be one. */
+  const about =
+    <I, A>(endpoint: Endpoint.Endpoint<I, A>, toInput: (path: Checkpoint.Path) => Result<NoInfer<I>>) =>
+    (path: Checkpoint.Input, options?: CallOptions): Effect.Effect<A, TinkerError> =>
+      Effect.flatMap(Either.flatMap(Checkpoint.from(path, `${endpoint.operation}.path`), toInput), (input) =>
+        call(endpoint, input, options),
+      )
+
+  const plain = (path: Checkpoint.Path) => Either.right(checkpointOf(path))
+  const deleteByPath = about(Api.deleteCheckpoint, plain)
+
+  const waiting = <A, E>(
+    operation: string,
+    { deadline = anHour }: WaitOptions,
+    wait: (deadline: Duration.Duration) => Effect.Effect<A, E>,
+  ) => Effect.flatMap(Durations.wait(deadline, `${operation}.deadline`), wait)
+
+  const copyTo = (options: CopyWeightsOptions, path: Checkpoint.Path) =>
+    Either.gen(function* () {
+      const at = Api.copyWeights.operation
+      const destinationProjectId = options.projectId ?? Option.getOrUndefined(config.projectId)
+      if (destinationProjectId === undefined) {
+        return yield* invalid(`${at}.projectId`, "is not given, and none is configured (TINKER_PROJECT_ID)")
+      }
+      const ttlSeconds = options.ttl === undefined ? undefined : yield* Durations.seconds(options.ttl, `${at}.ttl`)
+      return { sourcePath: path.toString(), destinationProjectId, ttlSeconds }
+    })
+
+  const whoami: Service["whoami"] = Effect.gen(function* () {
+    const token = yield* credentials.token
+    const { pjwtAuthEnabled } = yield* serverConfig.flags
+    const claims = claimsOf(token)
+    // A JWT of another issuer means something else by its words.
+    if (
+      !pjwtAuthEnabled &&
+      !Option.exists(claims, ({ iss }) => Option.exists(iss, (iss) => iss.startsWith("passport-")))
+    ) {
+      return yield* new InvalidConfig({
+        setting: "TINKER_API_KEY",
+        problem: "does not tell whom it belongs to, and this server issues no JWTs that would",
+      })
+    }
+    if (Option.isNone(claims)) {
+      return yield* new UnexpectedResponse({
+        operation: Api.authToken.operation,
+        reason: "Schema",
+        detail: "the token does not tell whom it belongs to",
+      })
+    }
+    const { email, orgId, sub } = claims.value
+    return {
+      userUrn: sub,
+      orgUrn: Option.map(orgId, (id) => `tml:organization:${id}`),
+      email: Option.filter(email, (email) => email !== ""),
+    }
+  })
+
+  const listTrainingRuns: Service["listTrainingRuns"] = (options = {}, callOptions) =>
+    call(Api.listTrainingRuns, options, callOptions)
+  const listCheckpoints: Service["listCheckpoints"] = (trainingRunId, callOptions) =>
+    call(Api.listCheckpoints, { trainingRunId }, callOptions)
+  const listUserCheckpoints: Service["listUserCheckpoints"] = (options = {}, callOptions) =>
+    call(Api.listUserCheckpoints, options, callOptions)
+  const listSessions: Service["listSessions"] = (options = {}, callOptions) =>
+    call(Api.listSessions, options, callOptions)
+  const searchSessions: Service["searchSessions"] = (options = {}, callOptions) =>
+    call(Api.searchSessions, options, callOptions)
+
+  /** How a page of it is read is all that lists differ in. */
+  const walk = <A>(
+    { operation }: Endpoint.Endpoint<never, unknown>,
+    { offset, pageSize = defaultPageSize }: WalkOptions & { readonly offset?: number | undefined },
+    key: (item: A) => string,
+    fetch: Pages.OffsetOptions<A, TinkerError, never>["fetch"],
+  ): Stream.Stream<A, TinkerError> => Pages.byOffset({ operation, offset, pageSize, key, fetch })
+
+  const stream: Streams = {
+    listTrainingRuns: ({ pageSize, ...query } = {}, callOptions) =>
+      walk(
+        Api.listTrainingRuns,
+        { offset: query.offset, pageSize },
+        (run) => run.trainingRunId,
+        (at) =>
+          Effect.map(listTrainingRuns({ ...query, ...at }, callOptions), ({ cursor, trainingRuns }) => ({
+            items: trainingRuns,
+            total: Option.some(cursor.totalCount),
+          })),
+      ),
+    listUserCheckpoints: ({ pageSize, ...query } = {}, callOptions) =>
+      walk(
+        Api.listUserCheckpoints,
+        { offset: query.offset, pageSize },
+        (checkpoint) => checkpoint.tinkerPath,
+        (at) =>
+          Effect.map(listUserCheckpoints({ ...query, ...at }, callOptions), ({ checkpoints, cursor }) => ({
+            items: checkpoints,
+            total: Option.map(cursor, ({ totalCount }) => totalCount),
+          })),
+      ),
+    listSessions: ({ pageSize, ...query } = {}, callOptions) =>
+      walk(
+        Api.listSessions,
+        { offset: query.offset, pageSize },
+        (sessionId) => sessionId,
+        (at) =>
+          Effect.map(listSessions({ ...query, ...at }, callOptions), ({ sessions }) => ({
+            items: sessions,
+            total: Option.none(),
+          })),
+      ),
+    listCheckpoints: (trainingRunId, callOptions) =>
+      Pages.walk(undefined, () =>
+        Effect.map(listCheckpoints(trainingRunId, callOptions), ({ checkpoints }) => ({
+          items: checkpoints,
+          next: Option.none(),
+        })),
+      ),
+    searchSessions: ({ cursor, pageSize = defaultPageSize, ...query } = {}, callOptions) =>
+      Pages.byCursor({
+        operation: Api.searchSessions.operation,
+        cursor,
+        key: ({ lastCreatedAt, lastSessionId }: Management.SearchCursor) => `${lastCreatedAt} ${lastSessionId}`,
+        fetch: (cursor) =>
+          Effect.map(
+            searchSessions({ ...query, limit: pageSize, cursor: Option.getOrUndefined(cursor) }, callOptions),
+            ({ nextCursor, sessions }) => ({ items: sessions, next: nextCursor }),
+          ),
+      }),
+  }
+
+  return RestClient.of({
+    getTrainingRun: (trainingRunId, options, callOptions) =>
+      call(Api.getTrainingRun, { ...options, trainingRunId }, callOptions),
+    getTrainingRunByPath: (path, options, callOptions) =>
+      about(Api.getTrainingRun, ({ trainingRunId }) => Either.right({ ...options, trainingRunId }))(
+        path,
+        named("get_training_run_by_tinker_path", callOptions),
+      ),
+    listTrainingRuns,
+    getWeightsInfo: about(Api.getWeightsInfo, (path) => Either.right({ tinkerPath: path.toString() })),
+    listCheckpoints,
+    listUserCheckpoints,
+    deleteCheckpoint: (trainingRunId, checkpointId, callOptions) =>
+      call(Api.deleteCheckpoint, { trainingRunId, checkpointId }, callOptions),
+    deleteCheckpointByPath: (path, callOptions) =>
+      deleteByPath(path, named("delete_checkpoint_from_tinker_path", callOptions)),
+    publishCheckpoint: about(Api.publishCheckpoint, plain),
+    unpublishCheckpoint: about(Api.unpublishCheckpoint, plain),
+    setCheckpointTtl: (path, ttl, callOptions) =>
+      about(Api.setCheckpointTtl, (path) =>
+        Either.map(
+          ttl === null ? Either.right(null) : Durations.seconds(ttl, `${Api.setCheckpointTtl.operation}.ttl`),
+          (ttlSeconds) => ({ ...checkpointOf(path), ttlSeconds }),
+        ),
+      )(path, callOptions),
+    getExternalWeightsUrls: about(Api.getExternalWeightsUrls, ({ kind, name, trainingRunId }) =>
+      kind === "external"
+        ? Either.right({ trainingRunId, name })
+        : invalid(
+            `${Api.getExternalWeightsUrls.operation}.path`,
+            "expected weights for use elsewhere, tinker://<training run>/external_weights/<name>",
+          ),
+    ),
+    getCheckpointArchiveUrl: (path, options = {}, callOptions) => {
+      const { operation } = Api.getCheckpointArchive
+      return Effect.flatMap(Checkpoint.from(path, `${operation}.path`), (path) =>
+        waiting(operation, options, (deadline) => Preparing.archive(call, path, config.baseUrl, deadline, callOptions)),
+      )
+    },
+    copyWeights: (path, options = {}, callOptions) =>
+      about(Api.copyWeights, (path) => copyTo(options, path))(path, withToken(options.weightsAccessToken, callOptions)),
+    getSession: (sessionId, options, callOptions) => call(Api.getSession, { ...options, sessionId }, callOptions),
+    listSessions,
+    searchSessions,
+    assignSessionProject: (sessionId, projectId, callOptions) =>
+      call(Api.assignSessionProject, { sessionId, projectId }, callOptions),
+    exportSessionTrace: (sessionId, options = {}, callOptions) =>
+      waiting(Api.exportSessionTrace.operation, options, (deadline) =>
+        Preparing.trace(call, sessionId, deadline, callOptions),
+      ),
+    getSampler: (samplerId, callOptions) => call(Api.getSampler, { samplerId }, callOptions),
+    unloadModel: (modelId, callOptions) => call(Api.unloadModel, { modelId }, callOptions),
+    whoami,
+    stream,
+  })
+})
+
+const withToken = (
+  token: Redacted.Redacted<string> | undefined,
+  options: CallOptions | undefined,
+): CallOptions | undefined =>
+  token === undefined
+    ? options
+    : { ...options, headers: { ...options?.headers, "x-tinker-weights-access-token": token } }
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer: Layer.Layer<RestClient, never, Environment> = Layer.fresh(Layer.effect(RestClient, make))

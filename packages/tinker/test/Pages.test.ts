@@ -1,0 +1,330 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Chunk, Effect, FastCheck, Option, Stream } from "effect"
+import { Pages } from "effect-tinker"
+
+type At = Parameters<Pages.OffsetOptions<string, never, never>["fetch"]>[0]
+
+interface List {
+  /** Changed by tests while it is walked. */
+  items: Array<string>
+  readonly asked: Array<At>
+}
+
+const listOf = (length: number): List => ({ items: Array.from({ length }, (_, i) => `item ${i}`), asked: [] })
+
+interface Server {
+  /** `first`: told with the first page only. */
+  readonly total?: boolean | "first"
+  /** What the server makes of what it is asked. */
+  readonly heard?: (at: At) => At
+  /** Before each answer. */
+  readonly before?: (list: List) => void
+}
+
+const walk = (list: List, { before, heard = (at) => at, total = true }: Server = {}, pageSize = 20, offset = 0) =>
+  Pages.byOffset({
+    operation: "things",
+    pageSize,
+    offset,
+    key: (item: string) => item,
+    fetch: (asked) =>
+      Effect.suspend(() => {
+        list.asked.push(asked)
+        if (list.asked.length > 1000) return Effect.dieMessage("walks for ever")
+        before?.(list)
+        const at = heard(asked)
+        return Effect.succeed({
+          items: list.items.slice(at.offset, at.offset + at.limit),
+          total:
+            total === true || (total === "first" && list.asked.length === 1)
+              ? Option.some(list.items.length)
+              : Option.none(),
+        })
+      }),
+  })
+
+const all = <A, E>(stream: Stream.Stream<A, E>) => Effect.map(Stream.runCollect(stream), Chunk.toReadonlyArray)
+
+const offsets = ({ asked }: List) => asked.map(({ offset }) => offset)
+
+describe("by offset", () => {
+  it.effect("all items in order, with one request for each page", () =>
+    Effect.gen(function* () {
+      const list = listOf(50)
+      expect(yield* all(walk(list))).toEqual(list.items)
+      expect(list.asked).toEqual([0, 20, 40].map((offset) => ({ offset, limit: 20 })))
+    }),
+  )
+
+  it.effect("from an offset on", () =>
+    Effect.gen(function* () {
+      const list = listOf(50)
+      expect(yield* all(walk(list, {}, 20, 45))).toEqual(list.items.slice(45))
+      expect(yield* all(walk(listOf(5), {}, 20, 45))).toEqual([])
+    }),
+  )
+
+  it.effect("an empty list is one request", () =>
+    Effect.gen(function* () {
+      const list = listOf(0)
+      expect(yield* all(walk(list))).toEqual([])
+      expect(list.asked.length).toBe(1)
+    }),
+  )
+
+  it.effect("without a total, up to the first empty page", () =>
+    Effect.gen(function* () {
+      const list = listOf(50)
+      expect(yield* all(walk(list, { total: false }))).toEqual(list.items)
+      expect(offsets(list)).toEqual([0, 20, 40, 50])
+    }),
+  )
+
+  it.effect("pages shorter than asked for are no end", () =>
+    Effect.gen(function* () {
+      for (const total of [true, false, "first"] as const) {
+        const list = listOf(50)
+        const heard = ({ limit, offset }: At) => ({ offset, limit: Math.min(limit, 7) })
+        expect(yield* all(walk(list, { heard, total }))).toEqual(list.items)
+      }
+    }),
+  )
+
+  it.effect("pages longer than asked for are taken whole", () =>
+    Effect.gen(function* () {
+      for (const total of [true, false]) {
+        const list = listOf(50)
+        expect(yield* all(walk(list, { heard: ({ offset }) => ({ offset, limit: 33 }), total }))).toEqual(list.items)
+        expect(offsets(list)).toEqual(total ? [0, 33] : [0, 33, 50])
+      }
+    }),
+  )
+
+  it.effect("a server that gives all at once, whatever it is asked", () =>
+    Effect.gen(function* () {
+      for (const total of [true, false]) {
+        for (const length of [5, 50, 5000]) {
+          const list = listOf(length)
+          expect(yield* all(walk(list, { heard: () => ({ offset: 0, limit: Infinity }), total }))).toEqual(list.items)
+          expect(list.asked.length).toBe(total ? 1 : 4)
+        }
+      }
+    }),
+  )
+
+  it.effect("a server that ignores the offset is an error, not a part of the list", () =>
+    Effect.gen(function* () {
+      for (const total of [true, false, "first"] as const) {
+        const list = listOf(500)
+        const error = yield* Effect.flip(all(walk(list, { heard: ({ limit }) => ({ offset: 0, limit }), total })))
+        expect(error).toMatchObject({ _tag: "UnexpectedResponse", operation: "things" })
+        expect(list.asked.length).toBe(4)
+      }
+    }),
+  )
+
+  it.effect("items that are added in front come once, and push nothing out", () =>
+    Effect.gen(function* () {
+      for (const total of [true, false]) {
+        for (const added of [1, 20, 40]) {
+          const list = listOf(100)
+          const { items } = list
+          const before = (list: List) => {
+            if (list.asked.length !== 3) return
+            list.items = [...Array.from({ length: added }, (_, i) => `new ${i}`), ...list.items]
+          }
+          expect(yield* all(walk(list, { before, total })), `${added} ${total}`).toEqual(items)
+        }
+      }
+    }),
+  )
+
+  it.effect("many that are added at once are told by the total", () =>
+    Effect.gen(function* () {
+      const list = listOf(100)
+      const { items } = list
+      const before = (list: List) => {
+        if (list.asked.length === 3) list.items = [...Array.from({ length: 300 }, (_, i) => `new ${i}`), ...list.items]
+      }
+      expect(yield* all(walk(list, { before }))).toEqual([
+        ...items.slice(0, 40),
+        // Those that took the place of the third page.
+        ...Array.from({ length: 260 }, (_, i) => `new ${i + 40}`),
+        ...items.slice(40),
+      ])
+    }),
+  )
+
+  it.effect("pages of nothing but what was there before are no error while the total explains them", () =>
+    Effect.gen(function* () {
+      const list = listOf(400)
+      const { items } = list
+      const before = (list: List) => {
+        if (list.asked.length === 11) list.items = [...Array.from({ length: 100 }, (_, i) => `new ${i}`), ...items]
+      }
+      expect(yield* all(walk(list, { before }))).toEqual(items)
+      expect(list.asked.length).toBe(25)
+    }),
+  )
+
+  it.effect("who deletes what it is given loses nothing", () =>
+    Effect.gen(function* () {
+      const list = listOf(95)
+      const { items } = list
+      const given = yield* all(
+        Stream.tap(walk(list), (item) =>
+          Effect.sync(() => {
+            list.items = list.items.filter((other) => other !== item)
+          }),
+        ),
+      )
+      expect(given).toEqual(items)
+      expect(list.items).toEqual([])
+    }),
+  )
+
+  it.effect("items that vanish behind or ahead cost none of the others, and none comes twice", () =>
+    Effect.gen(function* () {
+      for (const gone of [(i: number) => i < 5, (i: number) => i >= 90, (i: number) => i % 3 === 0, () => true]) {
+        const list = listOf(100)
+        const { items } = list
+        const before = (list: List) => {
+          if (list.asked.length === 4) list.items = list.items.filter((_, i) => !gone(i))
+        }
+        const given = yield* all(walk(list, { before }))
+        expect(given).toEqual(items.filter((item, i) => i < 60 || list.items.includes(item)))
+      }
+    }),
+  )
+
+  it.effect("a length that goes up and down is not walked for ever", () =>
+    Effect.gen(function* () {
+      const list = listOf(100)
+      const { items } = list
+      const before = (list: List) => {
+        list.items = list.asked.length % 2 === 0 ? items.slice(0, 50) : items
+      }
+      const given = yield* all(walk(list, { before }))
+      expect(new Set(given).size).toBe(given.length)
+      expect(list.asked.length).toBeLessThan(20)
+    }),
+  )
+
+  it.effect("whatever happens to the list, it ends, and what stays all the time comes once", () =>
+    Effect.promise(() =>
+      FastCheck.assert(
+        FastCheck.asyncProperty(
+          FastCheck.integer({ min: 0, max: 60 }),
+          FastCheck.integer({ min: 1, max: 9 }),
+          // What vanishes before each request, by its place.
+          FastCheck.array(FastCheck.uniqueArray(FastCheck.nat(60), { maxLength: 6 }), { maxLength: 12 }),
+          async (length, pageSize, vanishing) => {
+            const list = listOf(length)
+            const before = (list: List) => {
+              const places = vanishing[list.asked.length - 1] ?? []
+              list.items = list.items.filter((_, i) => !places.includes(i))
+            }
+            const given = await Effect.runPromise(all(walk(list, { before }, pageSize)))
+            expect(new Set(given).size).toBe(given.length)
+            expect(given).toEqual(expect.arrayContaining(list.items))
+          },
+        ),
+      ),
+    ),
+  )
+
+  it.effect("who stops early sends nothing more", () =>
+    Effect.gen(function* () {
+      for (const [wanted, requests] of [
+        [0, 0],
+        [1, 1],
+        [20, 1],
+        [21, 2],
+        [40, 2],
+      ] as const) {
+        const list = listOf(1000)
+        expect((yield* all(Stream.take(walk(list), wanted))).length).toBe(wanted)
+        expect(list.asked.length, `for ${wanted}`).toBe(requests)
+      }
+      const list = listOf(1000)
+      expect(yield* Stream.runHead(Stream.filter(walk(list), (item) => item === "item 25"))).toEqual(
+        Option.some("item 25"),
+      )
+      expect(list.asked.length).toBe(2)
+    }),
+  )
+
+  it.effect("one stream can be run many times, each from the start", () =>
+    Effect.gen(function* () {
+      const list = listOf(30)
+      const stream = walk(list)
+      expect(yield* all(stream)).toEqual(yield* all(stream))
+      expect(offsets(list)).toEqual([0, 20, 0, 20])
+    }),
+  )
+
+  it.effect("what can't be asked for is refused before anything is", () =>
+    Effect.gen(function* () {
+      for (const [pageSize, offset] of [
+        [0, 0],
+        [-1, 0],
+        [1.5, 0],
+        [Number.NaN, 0],
+        [1, -1],
+      ] as const) {
+        const list = listOf(5)
+        const error = yield* Effect.flip(all(walk(list, {}, pageSize, offset)))
+        expect(error).toMatchObject({
+          _tag: "InvalidInput",
+          path: offset < 0 ? "things.offset" : "things.pageSize",
+        })
+        expect(list.asked).toEqual([])
+      }
+    }),
+  )
+})
+
+describe("by cursor", () => {
+  const pages: ReadonlyArray<ReadonlyArray<string>> = [["a", "b"], [], ["c"]]
+  const walkCursor = (next: (cursor: number) => Option.Option<number>, asked: Array<number>, cursor?: number) =>
+    Pages.byCursor({
+      operation: "things",
+      key: String,
+      cursor,
+      fetch: (cursor) =>
+        Effect.sync(() => {
+          const at = Option.getOrElse(cursor, () => 0)
+          asked.push(at)
+          return { items: pages[at] ?? [], next: next(at) }
+        }),
+    })
+  const following = (cursor: number) => (cursor < 2 ? Option.some(cursor + 1) : Option.none())
+
+  it.effect("all items; an empty page is no end", () =>
+    Effect.gen(function* () {
+      const asked: Array<number> = []
+      expect(yield* all(walkCursor(following, asked))).toEqual(["a", "b", "c"])
+      expect(asked).toEqual([0, 1, 2])
+      expect(yield* all(walkCursor(following, asked, 1))).toEqual(["c"])
+    }),
+  )
+
+  it.effect("who stops early sends nothing more", () =>
+    Effect.gen(function* () {
+      const asked: Array<number> = []
+      expect(yield* all(Stream.take(walkCursor(following, asked), 2))).toEqual(["a", "b"])
+      expect(asked).toEqual([0])
+    }),
+  )
+
+  it.effect("a cursor that comes back is an error", () =>
+    Effect.gen(function* () {
+      for (const circle of [1, 3]) {
+        const asked: Array<number> = []
+        const error = yield* Effect.flip(all(walkCursor((cursor) => Option.some(1 + (cursor % circle)), asked)))
+        expect(error).toMatchObject({ _tag: "UnexpectedResponse", operation: "things" })
+        expect(asked.length).toBe(circle + 1)
+      }
+    }),
+  )
+})

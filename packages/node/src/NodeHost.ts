@@ -3,6 +3,7 @@
  *
  * @since 0.1.0
  */
+import type * as WasmZstd from "@hpcc-js/wasm-zstd"
 import { exec } from "node:child_process"
 import { createHash } from "node:crypto"
 import { readFile } from "node:fs/promises"
@@ -85,7 +86,9 @@ const zstd: Host.Service["zstd"] = Effect.suspend(() => {
     : Effect.map(
         Effect.option(
           Effect.tryPromise(async () => {
-            const { Zstd } = await import("@hpcc-js/wasm-zstd")
+            // Not by its literal name: a bundler would insist on finding it.
+            const optional: string = "@hpcc-js/wasm-zstd"
+            const { Zstd } = (await import(optional)) as typeof WasmZstd
             return Zstd.load()
           }),
         ),

@@ -557,7 +557,10 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
             requestIds: [requestId],
             await: result,
             poll,
-            queueState: Stream.interruptWhen(queue.changes, Effect.exit(result)),
+            // Made for who watches.
+            get queueState() {
+              return Stream.interruptWhen(queue.changes, Effect.exit(result))
+            },
           }
         })
 
@@ -584,7 +587,9 @@ export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> 
   requestIds: self.requestIds,
   await: Effect.map(self.await, f),
   poll: Effect.map(self.poll, Option.map(f)),
-  queueState: self.queueState,
+  get queueState() {
+    return self.queueState
+  },
 })
 
 /**

@@ -150,7 +150,9 @@ interface Spec {
 type Holes<S> =
   S extends Schema.Schema<infer A, infer _> ? { readonly [K in keyof A]?: Hole<Exclude<A[K], undefined>> } : never
 
-const jsonBody = (schema: Schema.Schema.AnyNoContext, holes: object = {}): RequestBody => ({
+const noHoles: Readonly<Record<string, Hole>> = {}
+
+const jsonBody = (schema: Schema.Schema.AnyNoContext, holes: object = noHoles): RequestBody => ({
   kind: "json",
   schema,
   // `Holes` ties each to the field whose values it gets.
@@ -426,41 +428,39 @@ const forms = new WeakMap<JsonBody, Remembered<Form>>()
 
 /** The body with its holes filled, if it has any and nothing about this input is out of the ordinary. */
 const fill = (operation: string, body: JsonBody, input: unknown, without: ReadonlySet<string>): string | undefined => {
-  const names = Object.keys(body.holes)
-  if (names.length === 0 || typeof input !== "object" || input === null) return undefined
+  const { holes } = body
+  if (holes === noHoles || typeof input !== "object" || input === null) return undefined
   const given = input as Readonly<Record<string, unknown>>
-  const fills: Record<string, string> = {}
-  const rest: Record<string, unknown> = { ...given }
-  for (const name of names) {
-    const value = given[name]
-    const text = value === undefined ? undefined : body.holes[name]?.fill(value as never)
-    if (text === undefined) return undefined
-    fills[name] = text
-    delete rest[name]
+  let key = without.size === 0 ? "" : [...without].join()
+  for (const name of Object.keys(given)) {
+    if (Object.hasOwn(holes, name)) continue
+    const part = keyOf(given[name])
+    if (part === undefined) return undefined
+    key += `${name}:${part},`
   }
-  const restKey = keyOf(rest)
-  if (restKey === undefined) return undefined
-  const key = without.size === 0 ? restKey : `${restKey}${[...without].join()}`
   let known = forms.get(body)
   if (known === undefined) forms.set(body, (known = new Remembered()))
-  let form = known.get(key)
-  if (form === undefined) {
-    form = formOf(operation, body, rest, without)
-    if (form === undefined) return undefined
-    known.set(key, form)
-  }
+  const form = known.get(key) ?? formOf(operation, body, given, without)
+  if (form === undefined) return undefined
   let text = form[0] ?? ""
-  for (let at = 1; at < form.length; at += 2) text += `${fills[form[at] ?? ""] ?? ""}${form[at + 1] ?? ""}`
+  for (let at = 1; at < form.length; at += 2) {
+    const name = form[at] ?? ""
+    const value = given[name]
+    const filled = value === undefined ? undefined : holes[name]?.fill(value as never)
+    if (filled === undefined) return undefined
+    text += `${filled}${form[at + 1] ?? ""}`
+  }
+  known.set(key, form)
   return text
 }
 
 const formOf = (
   operation: string,
   { holes, schema }: JsonBody,
-  rest: Readonly<Record<string, unknown>>,
+  given: Readonly<Record<string, unknown>>,
   without: ReadonlySet<string>,
 ): Form | undefined => {
-  const input: Record<string, unknown> = { ...rest }
+  const input: Record<string, unknown> = { ...given }
   for (const [name, { empty }] of Object.entries(holes)) input[name] = empty
   const encoded = encode(operation, schema, input)
   if (Either.isLeft(encoded)) return undefined

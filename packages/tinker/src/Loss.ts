@@ -13,7 +13,7 @@ import { describe, invalid, type Result } from "./internal/Invalid.ts"
 import { aToken, firstNonToken, kinds } from "./internal/Numbers.ts"
 import * as ModelInput from "./ModelInput.ts"
 import * as TensorData from "./TensorData.ts"
-import type { InvalidInput } from "./TinkerError.ts"
+import { InvalidInput } from "./TinkerError.ts"
 
 /**
  * One input of a loss: its name on the wire, its element type, and whether a datum can do without.
@@ -377,11 +377,14 @@ export const prepareUnknown = (loss: Loss<never>, data: unknown): Either.Either<
   const checked = checkLoss(loss)
   if (Either.isLeft(checked)) return Either.left(checked.left)
   if (!Array.isArray(data) || data.length === 0) return invalid("data", "expected at least one datum")
-  const specs = Object.entries(loss.inputs)
+  const specs = Object.entries(loss.inputs).map(([key, spec]) => ({ ...spec, key, path: `.inputs.${key}` }))
   const prepared: Array<PreparedDatum> = []
   for (let index = 0; index < data.length; index++) {
     const result = prepareDatum(loss, specs, data[index], index)
-    if (Either.isLeft(result)) return Either.left(result.left)
+    if (Either.isLeft(result)) {
+      const { path, problem, cause } = result.left
+      return Either.left(new InvalidInput({ path: `data[${index}]${path}`, problem, cause }))
+    }
     prepared.push(result.right)
   }
   return Either.right({ loss: { name: loss.name, config: loss.config }, data: prepared })
@@ -408,51 +411,48 @@ const checkLoss = (loss: Loss<never>): Result<void> => {
 
 const datumKeys = new Set(["modelInput", "inputs", "modelInputSpans", "lossInputSpans"])
 
+/** Errors tell where in the datum: which datum it is, is told by who knows that there is one. */
 const prepareDatum = (
   loss: Loss<never>,
-  specs: ReadonlyArray<readonly [string, InputSpec]>,
+  specs: ReadonlyArray<InputSpec & { readonly key: string; readonly path: string }>,
   datum: unknown,
   index: number,
 ): Result<PreparedDatum> => {
-  const path = `data[${index}]`
-  if (!isDatum(datum)) return invalid(path, `expected a datum, { modelInput, inputs }, got ${describe(datum)}`)
+  if (!isDatum(datum)) return invalid("", `expected a datum, { modelInput, inputs }, got ${describe(datum)}`)
   for (const key of Object.keys(datum)) {
-    if (!datumKeys.has(key)) return invalid(`${path}.${key}`, `unknown: a datum has ${[...datumKeys].join(", ")}`)
+    if (!datumKeys.has(key)) return invalid(`.${key}`, `unknown: a datum has ${[...datumKeys].join(", ")}`)
   }
-  if (!Predicate.isRecord(datum.inputs)) return invalid(`${path}.inputs`, `expected an object: ${takes(loss)}`)
+  if (!Predicate.isRecord(datum.inputs)) return invalid(".inputs", `expected an object: ${takes(loss)}`)
   for (const key of Object.keys(datum.inputs)) {
-    if (!Object.hasOwn(loss.inputs, key)) return invalid(`${path}.inputs.${key}`, `unknown: ${takes(loss)}`)
+    if (!Object.hasOwn(loss.inputs, key)) return invalid(`.inputs.${key}`, `unknown: ${takes(loss)}`)
   }
-  const chunks = prepareModelInput(datum.modelInput, `${path}.modelInput`)
+  const chunks = prepareModelInput(datum.modelInput, ".modelInput")
   if (Either.isLeft(chunks)) return Either.left(chunks.left)
 
   const inputs: Array<PreparedInput> = []
   let bytes = ModelInput.trainingBytes({ chunks: chunks.right })
-  for (const [key, { name, dtype, required }] of specs) {
+  for (const { dtype, key, name, path, required } of specs) {
     const value = Object.hasOwn(datum.inputs, key) ? datum.inputs[key] : undefined
     if (value === undefined) {
-      if (required) return invalid(`${path}.inputs.${key}`, `missing: ${takes(loss)}`)
+      if (required) return invalid(path, `missing: ${takes(loss)}`)
       continue
     }
-    const tensor = prepareTensor(dtype, value, `${path}.inputs.${key}`)
+    const tensor = prepareTensor(dtype, value, path)
     if (Either.isLeft(tensor)) return Either.left(tensor.left)
     inputs.push({ key, name, tensor: tensor.right })
     bytes += tensorBytes(tensor.right)
   }
-  const lengths = checkLengths(loss, chunks.right, inputs, path)
+  const lengths = checkLengths(loss, chunks.right, inputs)
   if (Either.isLeft(lengths)) return Either.left(lengths.left)
 
   const { modelInputSpans, lossInputSpans } = datum
   if ((modelInputSpans === undefined) !== (lossInputSpans === undefined)) {
     const absent = modelInputSpans === undefined ? "modelInputSpans" : "lossInputSpans"
-    return invalid(
-      `${path}.${absent}`,
-      "missing: spans are given for both the model's input and the loss's, or for none",
-    )
+    return invalid(`.${absent}`, "missing: spans are given for both the model's input and the loss's, or for none")
   }
-  const ofModel = checkSpans(modelInputSpans, `${path}.modelInputSpans`)
+  const ofModel = checkSpans(modelInputSpans, ".modelInputSpans")
   if (Either.isLeft(ofModel)) return Either.left(ofModel.left)
-  const ofLoss = checkSpans(lossInputSpans, `${path}.lossInputSpans`)
+  const ofLoss = checkSpans(lossInputSpans, ".lossInputSpans")
   if (Either.isLeft(ofLoss)) return Either.left(ofLoss.left)
   return Either.right({
     index,
@@ -496,7 +496,6 @@ const checkLengths = (
   { perToken }: Loss<never>,
   chunks: ReadonlyArray<PreparedChunk>,
   inputs: ReadonlyArray<PreparedInput>,
-  path: string,
 ): Result<void> => {
   const targets = inputs.find(({ name }) => name === "target_tokens")
   if (targets === undefined) return Either.void
@@ -504,10 +503,10 @@ const checkLengths = (
   const rows = shape === undefined ? data.length : shape[0]
   const tokens = Option.getOrElse(ModelInput.length({ chunks }), () => rows)
   if (rows !== tokens)
-    return invalid(`${path}.inputs.${targets.key}`, `expected ${tokens}, as many as the model's input, got ${rows}`)
+    return invalid(`.inputs.${targets.key}`, `expected ${tokens}, as many as the model's input, got ${rows}`)
   const odd = inputs.find(({ tensor: { shape, data } }) => (shape?.length ?? 1) === 1 && data.length !== rows)
   return perToken && odd !== undefined
-    ? invalid(`${path}.inputs.${odd.key}`, `expected ${rows}, as many as ${targets.key}, got ${odd.tensor.data.length}`)
+    ? invalid(`.inputs.${odd.key}`, `expected ${rows}, as many as ${targets.key}, got ${odd.tensor.data.length}`)
     : Either.void
 }
 

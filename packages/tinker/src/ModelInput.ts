@@ -157,8 +157,12 @@ export type Input = ModelInput | TokenIds
  * @since 0.1.0
  * @category constructors
  */
-export const fromChunks = (chunks: ReadonlyArray<Chunk>): ModelInput =>
-  new ModelInput({ chunks }, { disableValidation: true })
+export const fromChunks = (chunks: ReadonlyArray<Chunk>): ModelInput => {
+  // What the constructor does when it does not validate, without looking for defaults that there are none of.
+  const input: { -readonly [K in keyof ModelInput]: ModelInput[K] } = Object.create(ModelInput.prototype)
+  input.chunks = chunks
+  return input
+}
 
 /**
  * @since 0.1.0

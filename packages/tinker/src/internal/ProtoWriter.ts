@@ -31,6 +31,8 @@ export class ProtoWriter {
   // Where elements are converted: a tensor rarely begins at a multiple of four in the buffer itself.
   private ints = new Int32Array(0)
   private floats = new Float32Array(0)
+  /** The first bytes of it, as many as were last asked for, by their width: tensors of a batch are mostly of one length. */
+  private converted = { 4: new Uint8Array(0), 8: new Uint8Array(0) }
   private readonly texts = new Map<string, Uint8Array>()
 
   /** A buffer that turns out to be too small grows; a good guess saves the copy. */
@@ -76,14 +78,14 @@ export class ProtoWriter {
     if (value instanceof Int32Array) return this.array(tag, value)
     this.room(value.length)
     this.ints.set(value)
-    this.array(tag, this.ints.subarray(0, value.length))
+    this.bytes(tag, this.firstBytes(4, value.length))
   }
 
   float32s(tag: Tag, value: Float32Array | ReadonlyArray<number>): void {
     if (value instanceof Float32Array) return this.array(tag, value)
     this.room(value.length)
     this.floats.set(value)
-    this.array(tag, this.floats.subarray(0, value.length))
+    this.bytes(tag, this.firstBytes(4, value.length))
   }
 
   /** Safe integers, as pairs of their halves. */
@@ -93,7 +95,13 @@ export class ProtoWriter {
     // Two loops, so that each sees one kind of array and stays fast.
     if (value instanceof Int32Array) widen(this.ints, value)
     else split(this.ints, value)
-    this.array(tag, this.ints.subarray(0, 2 * value.length))
+    this.bytes(tag, this.firstBytes(8, value.length))
+  }
+
+  private firstBytes(width: 4 | 8, elements: number): Uint8Array {
+    const known = this.converted[width]
+    if (known.length === width * elements && known.buffer === this.ints.buffer) return known
+    return (this.converted[width] = new Uint8Array(this.ints.buffer, 0, width * elements))
   }
 
   private array(tag: Tag, value: Int32Array | Float32Array | BigInt64Array): void {

@@ -6,6 +6,8 @@
 /** More are not worth remembering: whoever has so many has a new one each time. */
 const most = 256
 
+const plainName = /^\w+$/
+
 const isPlain = (value: object): boolean => {
   const prototype: unknown = Object.getPrototypeOf(value)
   return prototype === Object.prototype || prototype === null || Array.isArray(value)
@@ -30,7 +32,8 @@ export const keyOf = (value: unknown, depth = 3): string | undefined => {
       for (const name of keys) {
         const member = keyOf((value as Record<string, unknown>)[name], depth - 1)
         if (member === undefined) return undefined
-        text += `${JSON.stringify(name)}:${member},`
+        // What ends a name ends it in no other place: other names are quoted.
+        text += plainName.test(name) ? `${name}:${member},` : `${JSON.stringify(name)}:${member},`
       }
       return text
     }
@@ -47,6 +50,7 @@ export class Remembered<A> {
   }
 
   set(key: string, value: A): void {
+    if (this.known.has(key)) return
     if (this.known.size >= most) this.known.clear()
     this.known.set(key, value)
   }

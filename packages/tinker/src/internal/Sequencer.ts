@@ -29,7 +29,7 @@ import {
 import type * as TrainingJournal from "../TrainingJournal.ts"
 import type { CallOptions, Service as Transport } from "../Transport.ts"
 import { fingerprint } from "./Hash.ts"
-import { uptime } from "./Uptime.ts"
+import { timeOf } from "./Uptime.ts"
 
 /** One way to say a request; a pass has two. */
 export interface Form {
@@ -347,18 +347,23 @@ export const make = (options: Options): Sequencer => {
           const asked = "shouldRetry" in error && Option.contains(error.shouldRetry, true)
           return asked || (yield* mayResend(call))
         })
-      return Effect.gen(function* () {
-        const before = yield* uptime
-        const sent = yield* Effect.either(
+      return Effect.withFiberRuntime((fiber) => {
+        const time = timeOf(fiber)
+        const before = time.uptime()
+        return Effect.matchEffect(
           letter.form.send(letter.rendered, { idempotencyKey: letter.idempotencyKey, mayRetry }),
+          {
+            onSuccess: ({ requestId }) => {
+              const submittedIn = Duration.millis(time.uptime() - before)
+              return Effect.succeed(Either.right({ seq: letter.seq, requestId, submittedIn, doubtful: inDoubt }))
+            },
+            onFailure: (error) =>
+              // Where nothing is retried it was not asked about.
+              Effect.map(inDoubt || unread ? Effect.succeed(unread) : isStumbling(letter, error), (unread) =>
+                Either.left({ error, unread, inDoubt: !unread && (inDoubt || isUncertain(error)) }),
+              ),
+          },
         )
-        const submittedIn = Duration.millis((yield* uptime) - before)
-        // Where nothing is retried it was not asked about.
-        if (Either.isLeft(sent) && !inDoubt && !unread) unread = yield* isStumbling(letter, sent.left)
-        return Either.mapBoth(sent, {
-          onRight: ({ requestId }) => ({ seq: letter.seq, requestId, submittedIn, doubtful: inDoubt }),
-          onLeft: (error) => ({ error, unread, inDoubt: !unread && (inDoubt || isUncertain(error)) }),
-        })
       })
     })
 

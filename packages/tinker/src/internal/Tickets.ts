@@ -147,7 +147,9 @@ const pend = <B, A>(deps: Deps, operation: Operation<B, A>, now: number): Pendin
         }
         return phase === "cancelled"
       }),
-      queueState: Stream.concat(Stream.interruptWhen(state.changes, Effect.exit(wait)), statesOf(wait)),
+      get queueState() {
+        return Stream.concat(Stream.interruptWhen(state.changes, Effect.exit(wait)), statesOf(wait))
+      },
     },
   }
 }

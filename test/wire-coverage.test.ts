@@ -41,8 +41,8 @@ const claimed = new Set(tests.flatMap((path) => claims(read(path))))
 const pending: Readonly<Record<string, string>> = JSON.parse(read("test/wire/pending.json"))
 
 /** Lower these as the list gets shorter; never raise them. */
-const untouched = 38
-const partial = 8
+const untouched = 34
+const partial = 7
 
 const works = ["clients", "management", "cli", "tokenizer", "custom loss"]
 const isPartial = (reason: string) => reason.includes(": ")

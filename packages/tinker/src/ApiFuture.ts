@@ -5,6 +5,7 @@
  *
  * @since 0.1.0
  */
+import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -24,6 +25,7 @@ import { preview, shorten } from "./internal/Answer.ts"
 import * as Announcer from "./internal/Announcer.ts"
 import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
+import { current, type Trace, traced } from "./internal/Traced.ts"
 import { type Time, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
@@ -212,7 +214,8 @@ const pollOf = (kind: Kind<unknown>): typeof Api.retrieveFuture => {
       "x-stainless-raw-response": "raw",
       "x-tinker-request-type": kind.type,
     }
-    endpoint = { ...Api.retrieveFuture, headers }
+    // A poll is a moment of the wait, which has a span.
+    endpoint = { ...Api.retrieveFuture, headers, span: undefined }
     polls.set(kind, endpoint)
   }
   return endpoint
@@ -418,8 +421,11 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         if (shown.state === state && Option.getOrUndefined(shown.reason) === Option.getOrUndefined(reason)) return
         changed({ ...shown, since: shown.state === state ? since : time.clock.unsafeCurrentTimeMillis() })
       }
+      let trace: Trace | undefined
+      let failedPolls = 0
       const changed = (state: QueueState) => {
         queue.set(state)
+        trace?.event("tinker.queue_state", { state: state.state, reason: Option.getOrElse(state.reason, () => "") })
         options.onTurn?.(state, latest.iteration)
       }
       const endpoint = pollOf(kind)
@@ -479,6 +485,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       const take = (turn: Turn): Effect.Effect<A, FutureError> =>
         Effect.suspend(() => {
           latest = turn
+          trace?.attribute("tinker.polls", turn.iteration + 1)
           options.onTurn?.(queue.current, turn.iteration)
           const before = time.uptime()
           return Effect.matchEffect(askInTurn(turn), {
@@ -500,6 +507,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
           )
         }
         const told = stateOf(answer)
+        if (answer._tag === "Unreachable") trace?.attribute("tinker.failed_polls", ++failedPolls)
         if (Option.isSome(told)) show(told.value)
         const going = Effect.suspend(() => {
           const end = over(turn, answer, now)
@@ -515,7 +523,15 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         return Option.isSome(told) ? Effect.zipRight(announce(kind.type, told.value, now), going) : going
       }
 
-      const whole = take(firstTurn(startedAt))
+      const whole = traced(
+        (fiber) => {
+          trace = current(fiber)
+          return take(firstTurn(startedAt))
+        },
+        "tinker.result",
+        { "tinker.session_id": session.id, "tinker.request_id": requestId, "tinker.request_type": kind.type },
+        "internal",
+      )
       return Number.isFinite(deadline)
         ? Effect.timeoutTo(whole, {
             duration: deadline,
@@ -542,6 +558,15 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
     const follow: Service["follow"] = (kind, requestId, options = {}) =>
       Effect.flatMap(begin, ({ queue, startedAt, time }) => loop(kind, requestId, options, queue, startedAt, time))
 
+    const { isOn, report } = session.telemetry
+    const told = (onExit: Options["onExit"]): Options["onExit"] =>
+      isOn
+        ? (exit) => {
+            onExit?.(exit)
+            if (exit._tag === "Failure") Option.map(Cause.failureOption(exit.cause), report)
+          }
+        : onExit
+
     const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
       const owner = yield* Owner.make(session.lost, operation)
 
@@ -549,7 +574,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         Effect.gen(function* () {
           const { queue, startedAt, time } = yield* begin
           const { await: result, poll } = yield* owner.start(
-            { operation: kind.type, requestId, onExit: options.onExit },
+            { operation: kind.type, requestId, onExit: told(options.onExit) },
             loop(kind, requestId, options, queue, startedAt, time),
           )
           return {

@@ -86,8 +86,8 @@ export type ResponseBody =
 export interface Endpoint<in Input, out Output> {
   /** The name used in errors, spans and logs: the wire's own, e.g. `optim_step`. */
   readonly operation: string
-  /** The name of its span. */
-  readonly span: string
+  /** The name of its span; none if it is a part of the span that it is sent in. */
+  readonly span: string | undefined
   readonly method: "GET" | "POST" | "PUT" | "DELETE"
   /** Between the base URL and `path`. */
   readonly root: "api/v1" | "oai/api/v1"

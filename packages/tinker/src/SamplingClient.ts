@@ -31,6 +31,7 @@ import * as SamplerHandle from "./SamplerHandle.ts"
 import type { SampleResult } from "./SampleResult.ts"
 import type { SamplingParams } from "./SamplingParams.ts"
 import * as Session from "./Session.ts"
+import * as Telemetry from "./Telemetry.ts"
 import * as TensorData from "./TensorData.ts"
 import * as Config from "./TinkerConfig.ts"
 import { ClientClosed, type FutureError, InvalidInput, type TinkerError, UnexpectedResponse } from "./TinkerError.ts"
@@ -339,6 +340,7 @@ const borrow = ({ holder, sessionId }: SamplerHandle.SamplerHandle): Session.Ser
     nextCustomLoss: notOurs,
     learnt: Ref.unsafeMake(Session.nothingLearnt),
     keepForResume: Effect.void,
+    telemetry: Telemetry.off,
   }
 }
 

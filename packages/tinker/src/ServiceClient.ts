@@ -21,6 +21,7 @@ import * as RestClient from "./RestClient.ts"
 import * as SamplingClient from "./SamplingClient.ts"
 import type { ServerConfig } from "./ServerConfig.ts"
 import * as Session from "./Session.ts"
+import * as Telemetry from "./Telemetry.ts"
 import type { TinkerConfig } from "./TinkerConfig.ts"
 import { ClientClosed, type TinkerError, type TrainingError } from "./TinkerError.ts"
 import * as TrainingClient from "./TrainingClient.ts"
@@ -84,14 +85,17 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
     const scope = yield* Effect.scope
     // Without our scope: a client lives in that of whoever makes it.
     const context = Context.omit(Scope.Scope)(yield* Effect.context<Environment | Scope.Scope>())
-    const { call } = yield* Transport
+    const transport = yield* Transport
     const rest = yield* RestClient.make
-    const opened = yield* Ref.make(Option.none<Context.Context<Session.Session | ApiFuture.Futures>>())
+    const opened = yield* Ref.make(Option.none<Context.Context<Session.Session | ApiFuture.Futures | Transport>>())
     const open = SingleFlight.make(
       Effect.gen(function* () {
         const session = yield* Session.make(options)
         const futures = yield* Effect.provideService(ApiFuture.make, Session.Session, session)
-        const made = Context.make(Session.Session, session).pipe(Context.add(ApiFuture.Futures, futures))
+        const made = Context.make(Session.Session, session).pipe(
+          Context.add(ApiFuture.Futures, futures),
+          Context.add(Transport, Telemetry.observing(session.telemetry, transport)),
+        )
         yield* Ref.set(opened, Option.some(made))
         // A session that is lost is of no use to the next client.
         yield* session.lost.pipe(
@@ -120,7 +124,7 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
       Effect.flatMap(inSession, (made) => Effect.provide(effect, Context.merge(context, made)))
 
     return ServiceClient.of({
-      getServerCapabilities: call(Api.getServerCapabilities, {}),
+      getServerCapabilities: transport.call(Api.getServerCapabilities, {}),
       rest,
       session: Effect.map(inSession, Context.get(Session.Session)),
       createLoraTrainingClient: (options) => within(TrainingClient.createLora(options)),

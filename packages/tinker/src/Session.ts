@@ -24,12 +24,14 @@ import * as Api from "./Api.ts"
 import { type ClientConfig, type CreateSessionResponse, DynamicConfig, type FinishReason } from "./api/Session.ts"
 import { shorten } from "./internal/Answer.ts"
 import { redactor } from "./internal/Redact.ts"
+import { annotated, traced } from "./internal/Traced.ts"
 import { uptime } from "./internal/Uptime.ts"
 import type { JsonObject } from "./internal/Wire.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import { ServerConfig } from "./ServerConfig.ts"
 import * as Config from "./TinkerConfig.ts"
 import { ClientClosed, SessionLost, type TinkerError, Unavailable } from "./TinkerError.ts"
+import * as Telemetry from "./Telemetry.ts"
 import { Transport } from "./Transport.ts"
 
 /**
@@ -70,6 +72,8 @@ export interface Service {
   readonly keepForResume: Effect.Effect<void>
   /** What the server turned out to be like. */
   readonly learnt: Ref.Ref<Learnt>
+  /** The vendor's, if the configuration turned it on. */
+  readonly telemetry: Telemetry.Service
 }
 
 /**
@@ -207,6 +211,7 @@ const open = <E>(
     const logged = Config.logged(config)
     const kept = yield* Ref.make(false)
     const lost = yield* Deferred.make<never, SessionLost | ClientClosed>()
+    let telemetry = Telemetry.off
     /** Tells the server why, unless it knows the session no longer; then nobody waits any more. */
     const end = (sessionId: string, exit: Exit.Exit<unknown, unknown>) =>
       Effect.gen(function* () {
@@ -214,14 +219,18 @@ const open = <E>(
         const error = Option.isSome(known) ? yield* Effect.option(Effect.flip(known.value)) : Option.none()
         const gone = Option.exists(error, (error) => error._tag === "SessionLost" && error.reason === "Gone")
         const told = Exit.isSuccess(exit) || !(yield* Ref.get(kept))
-        if (!gone && told) yield* logged(finish(call, sessionId, exit))
+        const finishing = !gone && told ? logged(finish(call, sessionId, exit)) : Effect.void
+        yield* Telemetry.ending(telemetry, exit, finishing)
         yield* Deferred.fail(lost, new ClientClosed({ operation: "session" }))
       })
 
     // From here on there is something to finish: an interruption must not come between.
     const { id, startedAt } = yield* Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
-        const created = yield* restore(identify(call, config))
+        const identified = Effect.flatMap(identify(call, config), (created) =>
+          annotated("tinker.session_id", created.sessionId, Effect.succeed(created)),
+        )
+        const created = yield* restore(traced(() => identified, "tinker.session", undefined, "internal"))
         yield* Effect.addFinalizer((exit) => end(created.sessionId, exit))
         for (const [log, message] of [
           [Effect.logInfo, created.infoMessage],
@@ -233,6 +242,8 @@ const open = <E>(
         return { id: created.sessionId, startedAt: yield* uptime }
       }),
     )
+
+    if (config.telemetry) telemetry = yield* Telemetry.make(id)
 
     const heartbeats = yield* SubscriptionRef.make<Heartbeat>({ silence: Duration.zero, failure: Option.none() })
     const sessionTimeout = Duration.toMillis(options.sessionTimeout ?? Duration.infinity)
@@ -312,6 +323,7 @@ const open = <E>(
       nextCustomLoss: yield* counter,
       keepForResume: Ref.set(kept, true),
       learnt: yield* Ref.make(state.learnt),
+      telemetry,
     })
   })
 

@@ -15,6 +15,7 @@ import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
 import * as BaseUrl from "./BaseUrl.ts"
+import { redactor } from "./internal/Redact.ts"
 import type { RetryPolicy } from "./RetryPolicy.ts"
 import { InvalidConfig } from "./TinkerError.ts"
 import { version } from "./Version.ts"
@@ -37,6 +38,12 @@ export interface Service {
   readonly tags: ReadonlyArray<string>
   /** The vendor's telemetry. */
   readonly telemetry: boolean
+  /** Whose requests these are, as metrics tell them apart. */
+  readonly tenant: Option.Option<string>
+  /** Are requests, tokens and waits counted, in Effect's metrics? */
+  readonly metrics: boolean
+  /** Is the server told the trace that a request belongs to? */
+  readonly traceparent: boolean
   /** The lowest level of the SDK's own log lines; none leaves it to the program's logger. */
   readonly logLevel: Option.Option<LogLevel.LogLevel>
   readonly featureGates: ReadonlyArray<string>
@@ -70,6 +77,12 @@ export interface Values {
   readonly sdkVersion?: string | undefined
   readonly tags?: ReadonlyArray<string> | undefined
   readonly telemetry?: boolean | undefined
+  /** A name, and no secret: it is a label of every metric. Default: `default`, and with `TinkerTenants` its own name. */
+  readonly tenant?: string | undefined
+  /** Default: no. */
+  readonly metrics?: boolean | undefined
+  /** Default: no. */
+  readonly traceparent?: boolean | undefined
   readonly logLevel?: LogLevel.LogLevel | undefined
   readonly featureGates?: ReadonlyArray<string> | undefined
   /** `null`: no time-out. */
@@ -113,6 +126,19 @@ export const problemWithCredential = (credential: Redacted.Redacted<string>): Op
   }
   // What a header can't carry would otherwise surface as an obscure transport error, or split the header.
   return /^[\x21-\x7e]+$/.test(value) ? Option.none() : Option.some("holds a blank or a non-ASCII character")
+}
+
+/**
+ * What is wrong with the name of a tenant, if anything: it is shown wherever metrics are.
+ *
+ * @since 0.1.0
+ * @category predicates
+ */
+export const problemWithTenant = (name: string): Option.Option<string> => {
+  if (name === "") return Option.some("is empty")
+  return redactor([])(name) === name
+    ? Option.none()
+    : Option.some("reads like a credential, and the labels of metrics are not secret")
 }
 
 const isToken = (name: string) => /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)
@@ -199,6 +225,11 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
         new InvalidConfig({ setting: "maxResponseBytes", problem: "must be a positive integer" }),
       )
     }
+    const tenant = Option.fromNullable(values.tenant)
+    const tenantProblem = Option.flatMap(tenant, problemWithTenant)
+    if (Option.isSome(tenantProblem)) {
+      return yield* Either.left(new InvalidConfig({ setting: "tenant", problem: tenantProblem.value }))
+    }
     return {
       baseUrl,
       apiKey,
@@ -209,6 +240,9 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       sdkVersion: values.sdkVersion ?? version,
       tags: [...new Set(values.tags ?? [])],
       telemetry: values.telemetry ?? false,
+      tenant,
+      metrics: values.metrics ?? false,
+      traceparent: values.traceparent ?? false,
       logLevel: Option.fromNullable(values.logLevel),
       featureGates: values.featureGates ?? [],
       attemptTimeout,

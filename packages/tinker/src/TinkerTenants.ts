@@ -10,6 +10,7 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import * as LeaseMap from "./internal/LeaseMap.ts"
 import * as RateLimiter from "./RateLimiter.ts"
@@ -75,6 +76,10 @@ export interface Options<E, R, HttpE = never, HttpR = never> {
   readonly session?: ((tenant: string) => Session.Options) | undefined
 }
 
+/** A name that can't be a label is none. */
+const labelled = (tenant: string): TinkerConfig.Values =>
+  Option.match(TinkerConfig.problemWithTenant(tenant), { onNone: () => ({ tenant }), onSome: () => ({}) })
+
 const annotated = (tenant: string) => {
   const annotation = { "tinker.tenant": tenant }
   return <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
@@ -111,7 +116,7 @@ export const make = <E, R, HttpE, HttpR>({
   Effect.gen(function* () {
     const makeTenant = (tenant: string) =>
       Effect.gen(function* () {
-        const config = yield* TinkerConfig.make(yield* lookup(tenant))
+        const config = yield* TinkerConfig.make({ ...labelled(tenant), ...(yield* lookup(tenant)) })
         const own = Context.make(TinkerConfig.TinkerConfig, config)
         // Built alone: layers that are built together are memoised by reference, and one tenant would get the other's.
         const client = yield* Effect.provide(Layer.build(http), own)

@@ -14,6 +14,7 @@ import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
@@ -32,12 +33,14 @@ import { Host } from "./Host.ts"
 import * as Chunks from "./internal/Chunks.ts"
 import { combine } from "./internal/CombineResults.ts"
 import * as JournalCalls from "./internal/JournalCalls.ts"
+import * as Meters from "./internal/Meters.ts"
 import * as Passes from "./internal/Passes.ts"
 import * as Resuming from "./internal/Resuming.ts"
 import * as Sequencer from "./internal/Sequencer.ts"
 import * as Steps from "./internal/Steps.ts"
 import * as StepTags from "./internal/StepTags.ts"
 import * as Tickets from "./internal/Tickets.ts"
+import * as Traced from "./internal/Traced.ts"
 import * as Turns from "./internal/Turns.ts"
 import { uptime } from "./internal/Uptime.ts"
 import type { JsonObject } from "./internal/Wire.ts"
@@ -374,6 +377,8 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
       )
       Runtime.runFork(runtime, TinkerConfig.logged(config)(written))
     }
+    const meters = Meters.make(config)
+    const attributes = { "tinker.session_id": session.id, "tinker.model_id": modelId }
     const deps: Tickets.Deps = {
       transport,
       turns,
@@ -383,6 +388,9 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
         sequencer.settled(request, call, exit)
         if (isFinal(exit)) note({ _tag: "Settled", seq: request.seq, succeeded: isDone(exit) })
       },
+      report: session.telemetry.report,
+      meters,
+      attributes,
     }
     const saved = (seq: number, path: string) => {
       sequencer.saved(path)
@@ -412,20 +420,27 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
       batch: Loss.PreparedBatch,
       forwardOnly: boolean,
       requestOptions: RequestOptions,
-    ): Tickets.Operation<TrainingResult, TrainingResult> => ({
-      ...plainOperation,
-      ...waitOf(options, requestOptions),
-      kind: forwardOnly ? ApiFuture.kinds.forward : ApiFuture.kinds.forwardBackward,
-      requests: Chunks.cut(batch, {
+    ): Tickets.Operation<TrainingResult, TrainingResult> => {
+      const chunks = Chunks.cut(batch, {
         maxLength: flags.fwdbwdMaxChunkLen,
         maxBytes: flags.fwdbwdMaxChunkBytesCount,
-      }).map((chunk) => Passes.request(passes, chunk, forwardOnly)),
-      parallel: flags.parallelFwdbwdChunks,
-      repeatable: forwardOnly,
-      separable: forwardOnly,
-      combine,
-      onSuccess: () => undefined,
-    })
+      })
+      const meter = forwardOnly ? undefined : meters(Api.forwardBackward.operation)
+      let open = chunks.length
+      return {
+        ...plainOperation,
+        ...waitOf(options, requestOptions),
+        kind: forwardOnly ? ApiFuture.kinds.forward : ApiFuture.kinds.forwardBackward,
+        requests: chunks.map((chunk) => Passes.request(passes, chunk, forwardOnly)),
+        parallel: flags.parallelFwdbwdChunks,
+        repeatable: forwardOnly,
+        separable: forwardOnly,
+        combine,
+        onSuccess: () => {
+          if (--open === 0) meter?.trained(tokensOf(batch))
+        },
+      }
+    }
 
     const update = (optimizer: Optimizer.Optimizer, requestOptions: RequestOptions) =>
       Either.flatMap(Optimizer.validate(optimizer), (valid) =>
@@ -561,13 +576,34 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
       step: number,
       requestOptions: RequestOptions,
     ) =>
+      Traced.opened(
+        (trace) => beginTraced(trace, data, loss, optimizer, step, requestOptions),
+        () => ({ name: "tinker.train_step", attributes: { ...attributes, "tinker.step": step } }),
+      )
+
+    const beginTraced = (
+      trace: Traced.Trace | undefined,
+      data: unknown,
+      loss: Loss.Loss<never>,
+      optimizer: Optimizer.Optimizer,
+      step: number,
+      requestOptions: RequestOptions,
+    ) =>
       Effect.gen(function* () {
         const batch = yield* Loss.prepareUnknown(loss, data)
         const second = yield* update(optimizer, requestOptions)
+        trace?.attribute("tinker.tokens", tokensOf(batch))
         const begunAt = yield* uptime
-        const [passed, updated] = yield* Tickets.enqueuePair(deps, pass(batch, false, requestOptions), second)
+        const [passed, updated] = yield* Traced.within(
+          trace,
+          Tickets.enqueuePair(deps, pass(batch, false, requestOptions), second),
+        )
         // Both or none: gradients without their update would be in the next one.
-        const cancel = Effect.flatMap(passed.cancel, (taken) => (taken ? updated.cancel : Effect.succeed(false)))
+        const cancel = Effect.flatMap(passed.cancel, (taken) => {
+          if (!taken) return Effect.succeed(false)
+          trace?.end(Exit.interrupt(FiberId.none))
+          return updated.cancel
+        })
         const finish = Effect.gen(function* () {
           yield* Effect.exit(Effect.zip(passed.acknowledged, updated.acknowledged))
           const acknowledgedAt = yield* uptime
@@ -583,7 +619,11 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
             duration: Duration.millis((yield* uptime) - begunAt),
           }
         })
-        return { cancel, finish: Effect.onInterrupt(finish, () => cancel) }
+        const ending = Effect.onInterrupt(finish, () => cancel)
+        return {
+          cancel,
+          finish: trace === undefined ? ending : Effect.onExit(ending, (exit) => Effect.sync(() => trace.end(exit))),
+        }
       })
 
     const service: Service = {
@@ -739,19 +779,26 @@ const unload = (
   futures: ApiFuture.Service,
   turns: Turns.Turns<ClientClosed | SessionLost>,
   modelId: string,
-): Effect.Effect<void, TrainingError> =>
-  Effect.gen(function* () {
-    const done = yield* Deferred.make<void, TrainingError>()
-    const unloading = Effect.flatMap(transport.call(Api.unloadModel, { modelId }), ({ requestId }) =>
-      Effect.flatMap(futures.attach(ApiFuture.kinds.unloadModel, requestId), (future) => future.await),
-    )
-    yield* turns.enqueue({
-      run: Effect.flatMap(Effect.exit(unloading), (exit) => Deferred.done(done, Exit.asVoid(exit))),
-      giveUp: (error) => Deferred.unsafeDone(done, Exit.fail(error)),
+): Effect.Effect<void, TrainingError> => {
+  const kind = ApiFuture.kinds.unloadModel
+  const unloading = Effect.flatMap(transport.call(Api.unloadModel, { modelId }), ({ requestId }) =>
+    Effect.flatMap(futures.attach(kind, requestId), (future) => future.await),
+  )
+  const inTurn = (trace: Traced.Trace | undefined) =>
+    Effect.gen(function* () {
+      const done = yield* Deferred.make<void, TrainingError>()
+      yield* turns.enqueue({
+        run: Effect.flatMap(Effect.exit(Traced.within(trace, unloading)), (exit) =>
+          Deferred.done(done, Exit.asVoid(exit)),
+        ),
+        giveUp: (error) => Deferred.unsafeDone(done, Exit.fail(error)),
+      })
+      yield* Deferred.await(done)
+      yield* turns.end(new ClientClosed({ operation: "unload" }), Duration.zero)
     })
-    yield* Deferred.await(done)
-    yield* turns.end(new ClientClosed({ operation: "unload" }), Duration.zero)
-  })
+  const attributes = { "tinker.model_id": modelId }
+  return Traced.traced((fiber) => inTurn(Traced.current(fiber)), Tickets.spanName(kind), attributes, "internal")
+}
 
 /**
  * A new model.
@@ -769,11 +816,16 @@ export interface LoraOptions extends Options, Partial<LoraConfig> {
 /** Waits for the result of what belongs to no model yet, and so has no number among its requests. */
 const resultOf = <A, I>(kind: ApiFuture.Kind<A>, endpoint: Endpoint.Endpoint<I, Accepted>, input: I) =>
   Effect.gen(function* () {
-    const before = yield* uptime
-    const { requestId } = yield* (yield* Transport).call(endpoint, input)
-    const submittedIn = Duration.millis((yield* uptime) - before)
-    const future = yield* (yield* ApiFuture.Futures).attach(kind, requestId, { submittedIn })
-    return yield* future.await
+    const { call } = yield* Transport
+    const { attach } = yield* ApiFuture.Futures
+    const work = Effect.gen(function* () {
+      const before = yield* uptime
+      const { requestId } = yield* call(endpoint, input)
+      const submittedIn = Duration.millis((yield* uptime) - before)
+      const future = yield* attach(kind, requestId, { submittedIn })
+      return yield* future.await
+    })
+    return yield* Traced.traced(() => work, Tickets.spanName(kind), undefined, "internal")
   })
 
 /** Waits for a model to be there. */

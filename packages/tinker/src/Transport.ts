@@ -27,9 +27,10 @@ import * as Endpoint from "./Endpoint.ts"
 import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
 import * as Http from "./internal/Http.ts"
+import * as Meters from "./internal/Meters.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
 import * as Timeouts from "./internal/Timeouts.ts"
-import { traced } from "./internal/Traced.ts"
+import { current, type Trace, traced, traceparentOf } from "./internal/Traced.ts"
 import { timeOf } from "./internal/Uptime.ts"
 import * as UnknownFields from "./internal/UnknownFields.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
@@ -180,6 +181,47 @@ const decode = <A>(
 const noOptions: CallOptions = {}
 const noHeaders: Readonly<Record<string, string>> = {}
 
+/** Who looks at a request: a tracer, the metrics, the server. */
+interface Watched {
+  readonly trace: Trace | undefined
+  readonly meter: Meters.Meter | undefined
+  readonly traceparent: string | undefined
+}
+
+const statusOf = (error: TinkerError): number | undefined =>
+  "status" in error ? Option.getOrUndefined(error.status) : undefined
+
+/** What its span tells of a request before it is sent. */
+const tellRequest = (trace: Trace, { body, method }: Endpoint.Rendered) => {
+  trace.attribute("http.request.method", method)
+  trace.attribute("http.request.body.size", body?.bytes.length ?? 0)
+}
+
+/** What became of an attempt. */
+const tellReply = ({ meter, retryCount, trace }: Http.Attempt, { body, status }: Http.Reply) => {
+  meter?.received(body.length)
+  if (trace === undefined) return
+  trace.attribute("http.response.status_code", status)
+  trace.attribute("http.response.body.size", body.length)
+  if (retryCount > 0) trace.attribute("http.request.resend_count", retryCount)
+}
+
+/** An attempt that somebody looks at. */
+const observed = <A>(
+  { meter, retryCount, trace }: Http.Attempt,
+  exchange: Effect.Effect<A, TinkerError>,
+): Effect.Effect<A, TinkerError> =>
+  meter === undefined && trace === undefined
+    ? exchange
+    : Effect.tapError(exchange, (error) =>
+        Effect.sync(() => {
+          meter?.failed(error._tag === "RateLimited")
+          const status = statusOf(error)
+          if (status !== undefined) trace?.attribute("http.response.status_code", status)
+          trace?.event("tinker.attempt_failed", { attempt: retryCount + 1, error: error._tag, message: error.message })
+        }),
+      )
+
 /** One logical request: what all of its attempts share. */
 class Call {
   startedAt: number
@@ -194,6 +236,7 @@ class Call {
   private readonly options: CallOptions
   private readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
   private readonly clock: Clock.Clock
+  private readonly watched: Watched
 
   constructor(
     config: Config.Service,
@@ -202,6 +245,7 @@ class Call {
     options: CallOptions,
     secrets: ReadonlyArray<Redacted.Redacted<string>>,
     clock: Clock.Clock,
+    watched: Watched,
   ) {
     const { path, query } = rendered
     this.endpoint = endpoint
@@ -209,6 +253,7 @@ class Call {
     this.options = options
     this.secrets = secrets
     this.clock = clock
+    this.watched = watched
     this.startedAt = clock.unsafeCurrentTimeMillis()
     this.url = `${config.baseUrl}/${endpoint.root}/${path}${query === "" ? "" : `?${query}`}`
     this.timeout =
@@ -216,12 +261,15 @@ class Call {
         ? Number.POSITIVE_INFINITY
         : Duration.toMillis(options.timeout ?? endpoint.timeout ?? config.attemptTimeout)
     this.idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
-    this.headers = options.headers === undefined ? noHeaders : reveal(options.headers)
+    const given = options.headers === undefined ? noHeaders : reveal(options.headers)
+    const { traceparent } = watched
+    this.headers = traceparent === undefined ? given : { traceparent, ...given }
   }
 
   attempt(token: Redacted.Redacted<string>): Http.Attempt {
     const { operation, purpose, redirect, scheme } = this.endpoint
     const { body, method, secrets } = this.rendered
+    const { meter, trace } = this.watched
     return {
       operation,
       purpose,
@@ -238,6 +286,8 @@ class Call {
       timeout: this.timeout,
       startedAt: this.startedAt,
       clock: this.clock,
+      meter,
+      trace,
       // An input's own secrets can come back in the server's words, too.
       redact: (text) => redactor([token, ...this.secrets, ...secretsIn(this.options.headers ?? {}), ...secrets])(text),
     }
@@ -285,6 +335,7 @@ export const make: Effect.Effect<
   )
 
   const logged = Config.logged(config)
+  const meters = Meters.make(config)
 
   const announceDeprecation = ({ operation, redact }: Http.Attempt, headers: Http.Reply["headers"]) => {
     const note = headers["x-deprecation-note"]
@@ -323,14 +374,24 @@ export const make: Effect.Effect<
       const problem = options === noOptions ? Option.none() : checkOptions(endpoint.operation, options)
       if (Option.isSome(problem)) return Effect.fail(problem.value)
       const time = timeOf(fiber)
-      const call = new Call(config, endpoint, rendered, options, configured, time.clock)
+      // Without a span of its own it leaves the one around it alone.
+      const trace = endpoint.span === undefined ? undefined : current(fiber)
+      if (trace !== undefined) tellRequest(trace, rendered)
+      const call = new Call(config, endpoint, rendered, options, configured, time.clock, {
+        trace,
+        meter: meters(endpoint.operation),
+        traceparent: config.traceparent ? traceparentOf(fiber) : undefined,
+      })
       // Who has a loop of its own gets each error at once, unless it asks for more.
       const leftToCaller = endpoint.retry === "none" && options.retryPolicy === undefined
       const again = (error: TinkerError) => !leftToCaller && mayRetry(endpoint, error)
       let renewed = false
 
-      const attempt = (token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> =>
-        closed ? Effect.fail(new ClientClosed({ operation: endpoint.operation })) : exchange(call.attempt(token))
+      const attempt = (token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
+        if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
+        const next = call.attempt(token)
+        return observed(next, exchange(next))
+      }
 
       /** One forced exchange and one resend for a JWT that is refused, in the whole life of the request. */
       const resend = (refused: TinkerError, token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
@@ -389,6 +450,7 @@ export const make: Effect.Effect<
         options.credential === undefined ? authOf(endpoint) : fixed(Effect.succeed(options.credential)),
         (attempt) =>
           http.send(attempt, (reply) => {
+            tellReply(attempt, reply)
             const decoded = decode(endpoint, reply, attempt)
             return reply.headers["x-deprecation-note"] === undefined
               ? decoded

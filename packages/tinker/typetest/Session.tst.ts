@@ -2,6 +2,7 @@ import type { Effect, Layer, Ref, Scope, Stream } from "effect"
 import type { ClientConfig, DynamicConfig } from "effect-tinker/api/Session"
 import type { ServerConfig } from "effect-tinker/ServerConfig"
 import * as Session from "effect-tinker/Session"
+import type * as Telemetry from "effect-tinker/Telemetry"
 import type { TinkerConfig } from "effect-tinker/TinkerConfig"
 import type { ClientClosed, SessionLost, TinkerError } from "effect-tinker/TinkerError"
 import type { Transport } from "effect-tinker/Transport"
@@ -38,5 +39,6 @@ describe("Session", () => {
     expect(session.nextCustomLoss).type.toBe<Effect.Effect<number>>()
     expect(session.keepForResume).type.toBe<Effect.Effect<void>>()
     expect(session.learnt).type.toBe<Ref.Ref<Session.Learnt>>()
+    expect(session.telemetry).type.toBe<Telemetry.Service>()
   })
 })

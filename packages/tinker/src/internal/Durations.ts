@@ -1,4 +1,4 @@
-/** Durations that callers give, checked before anything is sent. */
+/** Durations that callers give, checked before anything is sent, and how the wire says one. */
 import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -20,3 +20,14 @@ export const seconds = (input: Duration.DurationInput, path: string): Result<num
       onSome: (ttl) => Either.right(Math.ceil(Duration.toSeconds(ttl))),
     },
   )
+
+/** As Python prints a `timedelta`: `0:00:10`, `1 day, 2:03:04.500000`. */
+export const asTimedelta = (millis: number): string => {
+  const days = Math.floor(millis / 86_400_000)
+  const whole = Math.floor(millis / 1_000)
+  const two = (value: number) => String(value % 60).padStart(2, "0")
+  const micros = Math.round((millis - whole * 1_000) * 1_000)
+  const day = days === 0 ? "" : `${days} day${days === 1 ? "" : "s"}, `
+  const rest = micros === 0 ? "" : `.${String(micros).padStart(6, "0")}`
+  return `${day}${Math.floor(whole / 3_600) % 24}:${two(Math.floor(whole / 60))}:${two(whole)}${rest}`
+}

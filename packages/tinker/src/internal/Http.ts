@@ -24,8 +24,10 @@ import type * as TinkerConfig from "../TinkerConfig.ts"
 import { InvalidInput, type RequestError, Unavailable, UnexpectedResponse } from "../TinkerError.ts"
 import { version } from "../Version.ts"
 import * as Answer from "./Answer.ts"
+import type { Meter } from "./Meters.ts"
 import { reveal } from "./Redact.ts"
 import type { Timeouts } from "./Timeouts.ts"
+import type { Trace } from "./Traced.ts"
 
 /** What one attempt sends. */
 export interface Attempt {
@@ -49,6 +51,10 @@ export interface Attempt {
   readonly startedAt: number
   readonly clock: Clock.Clock
   readonly redact: (text: string) => string
+  /** Its span, if somebody looks at it. */
+  readonly trace: Trace | undefined
+  /** Set where requests are counted. */
+  readonly meter: Meter | undefined
 }
 
 export interface Reply {
@@ -259,24 +265,34 @@ export const make = (
     start: (end: (result: Effect.Effect<A, Failure | E>) => void) => Effect.Effect<unknown>,
   ): Effect.Effect<A, Failure | E> =>
     Effect.async<A, Failure | E>((resume) => {
+      let { meter } = attempt
       let clear = nothing
       let isOver = false
+      meter?.began(attempt.body?.bytes.length ?? 0, attempt.retryCount > 0)
+      // What is stopped tells its end, too.
+      const ended = () => {
+        meter?.ended()
+        meter = undefined
+      }
       const stop = start((result) => {
         isOver = true
+        ended()
         clear()
         resume(result)
       })
       if (isOver) return
       // After the start: an answer in the last moment is one.
-      clear = timeouts.after(attempt.timeout, () =>
+      clear = timeouts.after(attempt.timeout, () => {
+        ended()
         resume(
           Effect.zipRight(
             stop,
             Effect.suspend(() => Effect.fail(timedOut(attempt, nowOf(attempt)))),
           ),
-        ),
-      )
+        )
+      })
       return Effect.suspend(() => {
+        ended()
         clear()
         return stop
       })

@@ -38,10 +38,11 @@ import {
 import { Transport } from "../Transport.ts"
 import * as Announcer from "./Announcer.ts"
 import * as Gate from "./Gate.ts"
+import * as Meters from "./Meters.ts"
 import * as Owner from "./Owner.ts"
 import * as SampleCancels from "./SampleCancels.ts"
 import * as SampleDeadlines from "./SampleDeadlines.ts"
-import { annotated, traced } from "./Traced.ts"
+import { annotated, current, type Trace, traced } from "./Traced.ts"
 import { timeBy } from "./Uptime.ts"
 import { Watched } from "./Watched.ts"
 
@@ -73,7 +74,7 @@ export interface SampleFlow {
 
 export interface Parts {
   readonly samplingSessionId: string
-  readonly session: Pick<Session.Service, "id" | "flags" | "dynamic" | "lost">
+  readonly session: Pick<Session.Service, "id" | "flags" | "dynamic" | "lost" | "telemetry">
   readonly futures: ApiFuture.Service
   /** The number of the first sample. */
   readonly first: Effect.Effect<number, TinkerError>
@@ -113,6 +114,9 @@ interface Ticket {
   /** Has the server said the last word about it? */
   isKnown: boolean
   polls: number
+  trace: Trace | undefined
+  /** The span of its wait for its turn. */
+  waiting: Trace | undefined
 }
 
 interface Submitted {
@@ -181,6 +185,7 @@ export const make = ({
     const { flags } = session
     const config = yield* Config.TinkerConfig
     const announce = Announcer.make(config)
+    const meter = Meters.make(config)(operation)
     const { call } = yield* Transport
     const { clock, uptime } = timeBy(yield* Effect.clock)
     const runtime = yield* Effect.runtime<never>()
@@ -215,6 +220,8 @@ export const make = ({
       Effect.suspend(() => {
         const shown = stateNow(state, Option.some(error.message))
         ticket.queue.set(shown)
+        ticket.trace?.event("tinker.queue_state", { state, reason: error.message })
+        ticket.waiting ??= ticket.trace?.child("tinker.queue")
         // What became of one sample says nothing of the way to the server.
         if (error._tag !== "PromiseExpired") stand(shown.state, shown.reason)
         return announce(kind.type, shown, uptime())
@@ -244,11 +251,17 @@ export const make = ({
       }
     }
 
+    const stopWaiting = (ticket: Ticket) => {
+      ticket.waiting?.end()
+      ticket.waiting = undefined
+    }
+
     /** One try. The place at the gate is held until it is answered, and a refusal closes the gate before it is left. */
     const send = (ticket: Ticket, seqId: () => number): Effect.Effect<Submitted | Later, TinkerError> =>
       limiter.sampling(ticket.bytes)(
         Effect.suspend(() => {
           ticket.queue.set(stateNow("submitting"))
+          stopWaiting(ticket)
           const before = uptime()
           return Effect.matchEffect(call(Api.sample, { ...ticket.input, samplingSessionId, seqId: seqId() }), {
             onSuccess: (accepted) => Effect.succeed({ _tag: "Submitted" as const, accepted, took: uptime() - before }),
@@ -281,6 +294,7 @@ export const make = ({
         stand("active")
         ticket.running = answer.accepted.requestId
         ticket.isKnown = false
+        if (ticket.requestIds.length === 0) meter?.queued(uptime() - ticket.startedAt)
         ticket.requestIds.push(answer.accepted.requestId)
         ticket.queue.set(stateNow("submitted"))
         if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.void)
@@ -330,7 +344,10 @@ export const make = ({
                 onSuccess: (answer) =>
                   Either.match(check(ticket.input, submitted.accepted, answer), {
                     onLeft: (error) => Effect.fail(notDone(ticket, error)),
-                    onRight: Effect.succeed,
+                    onRight: (result) => {
+                      meter?.sampled(result.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0))
+                      return Effect.succeed(result)
+                    },
                   }),
               }),
             ),
@@ -393,6 +410,8 @@ export const make = ({
         running: undefined,
         isKnown: false,
         polls: 0,
+        trace: undefined,
+        waiting: undefined,
       }
       let owned: Owner.Owned<SampleResult.SampleResult> | undefined
       const entry = watch(ticket, (error) => owned?.fail(error))
@@ -401,16 +420,22 @@ export const make = ({
       const onExit = (exit: Exit.Exit<unknown, FutureError>) => {
         place.leave()
         deadlines.remove(entry)
+        stopWaiting(ticket)
         if (Exit.isSuccess(exit)) {
           lastDone = uptime()
           return
         }
+        Option.map(Cause.failureOption(exit.cause), session.telemetry.report)
         if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.failCause(exit.cause))
         // Nobody will ask for it any more, and the server may still be at it.
         if (ticket.running !== undefined && !ticket.isKnown) Runtime.runFork(runtime, cancel(ticket.running))
       }
       const work = traced(
-        () => (place.admitted === undefined ? produce(ticket) : Effect.flatMap(place.admitted, () => produce(ticket))),
+        (fiber) => {
+          ticket.trace = current(fiber)
+          ticket.waiting = ticket.trace?.child("tinker.queue")
+          return place.admitted === undefined ? produce(ticket) : Effect.flatMap(place.admitted, () => produce(ticket))
+        },
         "tinker.sample",
         attributes,
       )

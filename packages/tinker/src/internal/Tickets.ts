@@ -1,4 +1,5 @@
 /** From the call of an operation to its result: a place in the order, the submission in its turn, the future. */
+import * as Cause from "effect/Cause"
 import * as Clock from "effect/Clock"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -9,9 +10,13 @@ import * as Stream from "effect/Stream"
 import * as ApiFuture from "../ApiFuture.ts"
 import type { ClientClosed, SessionLost, SubmitError, TinkerError, TrainingError } from "../TinkerError.ts"
 import type { Service as Transport } from "../Transport.ts"
+import type { Meters } from "./Meters.ts"
 import type * as Sequencer from "./Sequencer.ts"
+import { opened, type Trace, within } from "./Traced.ts"
 import type * as Turns from "./Turns.ts"
+import { type Time, timeOf } from "./Uptime.ts"
 import { Watched } from "./Watched.ts"
+import { snakeCase } from "./Wire.ts"
 
 /** An operation that has its place in the order. */
 export interface Ticket<out A, out E = never> {
@@ -44,6 +49,11 @@ export interface Deps {
   readonly sequencer: Sequencer.Sequencer
   readonly futures: ApiFuture.Service
   readonly settled: Sequencer.Sequencer["settled"]
+  readonly meters: Meters
+  /** What the spans of its operations tell. */
+  readonly attributes: Readonly<Record<string, unknown>>
+  /** Told of each submission that failed. */
+  readonly report: (error: SubmitError) => void
 }
 
 /** A submission under way: `run` in its turn, `giveUp` if there is none. */
@@ -75,10 +85,14 @@ export const future = <B, A>(
     : ApiFuture.map(ApiFuture.all(futures), combine)
 }
 
+interface Attachable<B, A> extends Pick<Operation<B, A>, "kind" | "named" | "wait" | "onSuccess"> {
+  readonly onExit?: ((exit: Exit.Exit<unknown, unknown>) => void) | undefined
+}
+
 /** Attaches to a result, so that its end is known here first. */
 export const attach = <B, A>(
   { futures, settled }: Pick<Deps, "futures" | "settled">,
-  operation: Pick<Operation<B, A>, "kind" | "named" | "wait" | "onSuccess">,
+  operation: Attachable<B, A>,
   acknowledged: Omit<Sequencer.Acknowledged, "submittedIn"> & Pick<ApiFuture.Options, "submittedIn">,
 ): Effect.Effect<ApiFuture.ApiFuture<B>> =>
   futures.attach(operation.kind, acknowledged.requestId, {
@@ -88,10 +102,26 @@ export const attach = <B, A>(
       settled(acknowledged, { kind: operation.kind.type, named: operation.named }, exit)
       // It is of this kind: it was decoded as such.
       if (Exit.isSuccess(exit)) operation.onSuccess(acknowledged.seq, exit.value as B)
+      operation.onExit?.(exit)
     },
   })
 
-const pend = <B, A>(deps: Deps, operation: Operation<B, A>, now: number): Pending<A> => {
+const operationName = ({ requests: [first] }: Pick<Sequencer.Call, "requests">): string =>
+  first?.forms[0].operation ?? ""
+
+/** The name of an operation's span, by the wire's name of its result. */
+export const spanName = ({ type }: ApiFuture.Kind<unknown>): string =>
+  `tinker.training${snakeCase(type).replace("_", ".")}`
+
+const pend = <B, A>(
+  deps: Deps,
+  operation: Operation<B, A>,
+  { clock, uptime }: Time,
+  trace: Trace | undefined,
+): Pending<A> => {
+  const now = clock.unsafeCurrentTimeMillis()
+  const begunAt = uptime()
+  const waiting = trace?.child("tinker.queue")
   const acknowledged = Deferred.unsafeMake<ApiFuture.ApiFuture<A>, SubmitError>(FiberId.none)
   const state = new Watched<ApiFuture.QueueState>({ state: "queued", reason: Option.none(), since: now })
   let phase: "queued" | "cancelled" | "begun" = "queued"
@@ -111,31 +141,58 @@ const pend = <B, A>(deps: Deps, operation: Operation<B, A>, now: number): Pendin
         ...operation,
         kind: operation.kind.type,
         onAcknowledged: (chunk, known) =>
-          Effect.map(attach(deps, operation, known), (part) => {
+          Effect.map(attach(deps, traceable, known), (part) => {
             parts[chunk] = part
           }),
-        onDelay: (error) => show(delayState(error), Option.some(error.message)),
+        onDelay: (error) => {
+          trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
+          return show(delayState(error), Option.some(error.message))
+        },
       }),
       () => future(parts, operation.combine),
     )
   })
 
+  /** The span ends with the last of its pieces, and as the first that failed. */
+  let open = operation.requests.length
+  let outcome: Exit.Exit<unknown, unknown> = Exit.void
+  const traceable: Attachable<B, A> =
+    trace === undefined
+      ? operation
+      : {
+          ...operation,
+          onExit: (exit) => {
+            if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
+            if (--open === 0) trace.end(outcome)
+          },
+        }
+
   const run = Effect.suspend(() => {
     // Nobody waits for it any more, and it has no number yet.
     if (phase === "cancelled") return Effect.succeed(Exit.void)
     phase = "begun"
-    return Effect.zipRight(show("submitting", Option.none()), Effect.exit(submit)).pipe(
+    waiting?.end()
+    return Effect.zipRight(show("submitting", Option.none()), Effect.exit(within(trace, submit))).pipe(
       Effect.map((exit) => {
+        if (Exit.isFailure(exit)) trace?.end(exit)
         Deferred.unsafeDone(acknowledged, exit)
+        if (Exit.isSuccess(exit)) deps.meters(operationName(operation))?.queued(uptime() - begunAt)
+        if (Exit.isFailure(exit)) Option.map(Cause.failureOption(exit.cause), deps.report)
         return Exit.asVoid(exit)
       }),
     )
   })
 
+  const leave = (exit: Exit.Exit<never, SubmitError>) => {
+    waiting?.end(exit)
+    trace?.end(exit)
+    Deferred.unsafeDone(acknowledged, exit)
+  }
+
   const wait = Deferred.await(acknowledged)
   return {
     run,
-    giveUp: (error) => Deferred.unsafeDone(acknowledged, Exit.fail(error)),
+    giveUp: (error) => leave(Exit.fail(error)),
     ticket: {
       acknowledged: wait,
       await: Effect.flatMap(wait, (future) => result(deps.sequencer, future)),
@@ -143,7 +200,7 @@ const pend = <B, A>(deps: Deps, operation: Operation<B, A>, now: number): Pendin
         if (phase === "queued") {
           phase = "cancelled"
           // Whoever else waits for it must not wait for ever.
-          Deferred.unsafeDone(acknowledged, Exit.interrupt(FiberId.none))
+          leave(Exit.interrupt(FiberId.none))
         }
         return phase === "cancelled"
       }),
@@ -169,10 +226,9 @@ export const result = <A>(
 
 /** Takes a ticket: in the order of the calls, at once unless too many wait. */
 export const enqueue = <B, A>(deps: Deps, operation: Operation<B, A>): Effect.Effect<Ticket<A>, SubmitError> =>
-  Effect.flatMap(Clock.currentTimeMillis, (now) => {
-    const { giveUp, run, ticket } = pend(deps, operation, now)
-    return Effect.as(enqueueJob(deps, operation, { run: Effect.asVoid(run), giveUp }), ticket)
-  })
+  begun(deps, operation, ({ giveUp, run, ticket }) =>
+    Effect.as(enqueueJob(deps, operation, { run: Effect.asVoid(run), giveUp }), ticket),
+  )
 
 /**
  * Two operations with nothing between them. If the first is not accepted the second is not sent, and fails with the
@@ -183,21 +239,35 @@ export const enqueuePair = <B1, A1, B2, A2>(
   first: Operation<B1, A1>,
   second: Operation<B2, A2>,
 ): Effect.Effect<readonly [Ticket<A1>, Ticket<A2>], SubmitError> =>
-  Effect.flatMap(Clock.currentTimeMillis, (now) => {
-    const one = pend(deps, first, now)
-    const two = pend(deps, { ...second, follows: true }, now)
-    const run = Effect.flatMap(one.run, (exit) =>
-      Exit.isSuccess(exit)
-        ? Effect.asVoid(two.run)
-        : // Its failure is typed: a defect has become one in the sequencer.
-          Effect.asVoid(Effect.catchAll(exit, (error) => Effect.sync(() => two.giveUp(error)))),
-    )
-    const giveUp = (error: SubmitError) => {
-      one.giveUp(error)
-      two.giveUp(error)
-    }
-    return Effect.as(enqueueJob(deps, first, { run, giveUp }), [one.ticket, two.ticket] as const)
-  })
+  begun(deps, first, (one) =>
+    begun(deps, { ...second, follows: true }, (two) => {
+      const run = Effect.flatMap(one.run, (exit) =>
+        Exit.isSuccess(exit)
+          ? Effect.asVoid(two.run)
+          : // Its failure is typed: a defect has become one in the sequencer.
+            Effect.asVoid(Effect.catchAll(exit, (error) => Effect.sync(() => two.giveUp(error)))),
+      )
+      const giveUp = (error: SubmitError) => {
+        one.giveUp(error)
+        two.giveUp(error)
+      }
+      return Effect.as(enqueueJob(deps, first, { run, giveUp }), [one.ticket, two.ticket] as const)
+    }),
+  )
+
+/** What is to be submitted, with a span and a clock of its caller's. */
+const begun = <B, A, T>(
+  deps: Deps,
+  operation: Operation<B, A>,
+  use: (pending: Pending<A>) => Effect.Effect<T, SubmitError>,
+): Effect.Effect<T, SubmitError> =>
+  opened(
+    (trace) => Effect.withFiberRuntime((fiber) => use(pend(deps, operation, timeOf(fiber), trace))),
+    () => ({
+      name: spanName(operation.kind),
+      attributes: { ...deps.attributes, "tinker.requests": operation.requests.length },
+    }),
+  )
 
 const enqueueJob = (
   { sequencer, turns }: Deps,

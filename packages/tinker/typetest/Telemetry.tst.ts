@@ -1,0 +1,55 @@
+import type { Effect, Metric, MetricKeyType, MetricState, Scope } from "effect"
+import * as Telemetry from "effect-tinker/Telemetry"
+import * as TinkerConfig from "effect-tinker/TinkerConfig"
+import type { ClientClosed, SequenceBroken, StepFailed } from "effect-tinker/TinkerError"
+import * as TinkerMetrics from "effect-tinker/TinkerMetrics"
+import type { Transport } from "effect-tinker/Transport"
+import { describe, expect, it } from "tstyche"
+
+declare const broken: SequenceBroken
+declare const closed: ClientClosed
+declare const failed: StepFailed
+
+describe("Telemetry", () => {
+  it("never fails", () => {
+    expect(Telemetry.make("s")).type.toBe<
+      Effect.Effect<Telemetry.Service, never, Transport | TinkerConfig.TinkerConfig | Scope.Scope>
+    >()
+    expect(Telemetry.off.flush).type.toBe<Effect.Effect<void>>()
+    expect(Telemetry.off.end).type.toBe<Effect.Effect<void>>()
+    expect(Telemetry.off.dropped).type.toBe<Effect.Effect<number>>()
+  })
+
+  it("is told of errors of calls", () => {
+    expect(Telemetry.off.report).type.toBeCallableWith(broken)
+    expect(Telemetry.off.report).type.toBeCallableWith(closed)
+    expect(Telemetry.off.report).type.not.toBeCallableWith(failed)
+  })
+
+  it("takes what JSON can say", () => {
+    expect(Telemetry.off.event).type.toBeCallableWith("name", { a: [1, null] }, "DEBUG")
+    expect(Telemetry.off.event).type.not.toBeCallableWith("name", { a: 1n })
+    expect(Telemetry.off.event).type.not.toBeCallableWith("name", {}, "LOUD")
+  })
+})
+
+describe("TinkerMetrics", () => {
+  it("keep their kind under labels", () => {
+    expect(TinkerMetrics.labelled(TinkerMetrics.requests, { operation: "asample" })).type.toBe<
+      Metric.Metric<MetricKeyType.MetricKeyType.Counter<number>, number, MetricState.MetricState.Counter<number>>
+    >()
+    expect(TinkerMetrics.labelled).type.not.toBeCallableWith(TinkerMetrics.requests, { tenant: "acme" })
+  })
+})
+
+describe("TinkerConfig", () => {
+  it("turns them on by values", () => {
+    expect(TinkerConfig.make).type.toBeCallableWith({
+      metrics: true,
+      tenant: "acme",
+      traceparent: true,
+      telemetry: true,
+    })
+    expect(TinkerConfig.make).type.not.toBeCallableWith({ metrics: "yes" })
+  })
+})

@@ -19,13 +19,14 @@ import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import * as SubscriptionRef from "effect/SubscriptionRef"
 import * as Api from "./Api.ts"
 import { type ClientConfig, type CreateSessionResponse, DynamicConfig, type FinishReason } from "./api/Session.ts"
 import { shorten } from "./internal/Answer.ts"
 import { redactor } from "./internal/Redact.ts"
 import { annotated, traced } from "./internal/Traced.ts"
+import * as Timeouts from "./internal/Timeouts.ts"
 import { uptime } from "./internal/Uptime.ts"
+import { Watched } from "./internal/Watched.ts"
 import type { JsonObject } from "./internal/Wire.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import { ServerConfig } from "./ServerConfig.ts"
@@ -245,18 +246,19 @@ const open = <E>(
 
     if (config.telemetry) telemetry = yield* Telemetry.make(id)
 
-    const heartbeats = yield* SubscriptionRef.make<Heartbeat>({ silence: Duration.zero, failure: Option.none() })
+    const heartbeats = new Watched<Heartbeat>({ silence: Duration.zero, failure: Option.none() })
     const sessionTimeout = Duration.toMillis(options.sessionTimeout ?? Duration.infinity)
     const lose = (reason: SessionLost["reason"], detail: string) =>
       Deferred.fail(lost, new SessionLost({ sessionId: id, reason, detail }))
 
     // The time-out covers all of it: waiting for a token must not take the place of heartbeats. A defect counts as an
     // answer that did not come, because a loop that dies here would let the session die unseen.
-    const ask = call(Api.heartbeat, { sessionId: id }).pipe(
-      Effect.timeoutFail({
-        duration: heartbeatInterval,
-        onTimeout: () => new Unavailable({ operation: "session_heartbeat", reason: "Timeout" }),
-      }),
+    const ask = Timeouts.limited(
+      call(Api.heartbeat, { sessionId: id }),
+      yield* Timeouts.make,
+      Duration.toMillis(heartbeatInterval),
+      Effect.suspend(() => new Unavailable({ operation: "session_heartbeat", reason: "Timeout" })),
+    ).pipe(
       Effect.catchAllDefect((cause) =>
         Effect.fail(new Unavailable({ operation: "session_heartbeat", reason: "Disconnected", cause })),
       ),
@@ -269,12 +271,12 @@ const open = <E>(
         const answer = yield* ask
         const now = yield* uptime
         if (answer._tag === "Right") {
-          yield* SubscriptionRef.set(heartbeats, { silence: Duration.zero, failure: Option.none() })
+          heartbeats.set({ silence: Duration.zero, failure: Option.none() })
           return Option.some({ lastAnswer: now, missed: 0 })
         }
         const failure = answer.left
         const silence = Duration.millis(now - lastAnswer)
-        yield* SubscriptionRef.set(heartbeats, { silence, failure: Option.some(failure) })
+        heartbeats.set({ silence, failure: Option.some(failure) })
         if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
           yield* lose("Gone", failure.detail)
           return Option.none()

@@ -510,6 +510,24 @@ describe("the end", () => {
     }),
   )
 
+  it.effect("of the client's scope leaves a request under way its time limit", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const silent = layer({ create_session: [{ delaySeconds: 100_000 }] })
+      const context = yield* Layer.buildWithScope(silent, scope)
+      const { call } = Context.get(context, Transport.Transport)
+      const waiting = yield* Effect.fork(call(Api.createSession, session, { timeout: "30 seconds" }))
+      yield* TestClock.adjust("1 second")
+      yield* Scope.close(scope, Exit.void)
+      yield* TestClock.adjust("28 seconds")
+      expect(Option.isNone(yield* Fiber.poll(waiting))).toBe(true)
+      // And the pause before a retry that does not come.
+      yield* TestClock.adjust("5 seconds")
+      expect(Option.isSome(yield* Fiber.poll(waiting))).toBe(true)
+      expect(yield* Effect.flip(Fiber.join(waiting))).toMatchObject({ _tag: "ClientClosed" })
+    }),
+  )
+
   it.effect("of the caller is its own interruption", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport

@@ -13,7 +13,6 @@ import * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as Redacted from "effect/Redacted"
-import * as Runtime from "effect/Runtime"
 import type { Purpose } from "../Endpoint.ts"
 import type { Platform } from "../Host.ts"
 import * as HttpDirect from "../HttpDirect.ts"
@@ -26,6 +25,7 @@ import { version } from "../Version.ts"
 import * as Answer from "./Answer.ts"
 import type { Meter } from "./Meters.ts"
 import { reveal } from "./Redact.ts"
+import { runBeside } from "./RunBeside.ts"
 import type { Timeouts } from "./Timeouts.ts"
 import type { Trace } from "./Traced.ts"
 
@@ -302,12 +302,7 @@ export const make = (
   const forked = <A>(attempt: Attempt, work: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
     Effect.withFiberRuntime((fiber) =>
       within<A, never>(attempt, (end) => {
-        const runtime = Runtime.make({
-          context: fiber.currentContext,
-          fiberRefs: fiber.getFiberRefs(),
-          runtimeFlags: Runtime.defaultRuntimeFlags,
-        })
-        const running = Runtime.runFork(runtime, inContext(attempt, work))
+        const running = runBeside(fiber, inContext(attempt, work))
         running.addObserver(end)
         return Fiber.interrupt(running)
       }),

@@ -6,8 +6,10 @@ import type * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
+import { runBeside } from "./RunBeside.ts"
 
 export interface Timeouts {
   /** Calls `expire` after so many milliseconds, unless what it gives back is called before. */
@@ -34,13 +36,11 @@ class Limit {
 class Line {
   private head: Limit | undefined = undefined
   private tail: Limit | undefined = undefined
-  private sleeping = false
-  private readonly clock: Clock.Clock
-  private readonly fork: (effect: Effect.Effect<void>) => void
+  private sleeper: Fiber.RuntimeFiber<void> | undefined = undefined
+  private readonly owner: Owner
 
-  constructor(clock: Clock.Clock, fork: Line["fork"]) {
-    this.clock = clock
-    this.fork = fork
+  constructor(owner: Owner) {
+    this.owner = owner
   }
 
   add(millis: number, expire: () => void): Limit {
@@ -50,7 +50,7 @@ class Line {
     else this.tail.next = limit
     this.tail = limit
     // A timer that fires too early looks again; so the one that runs will do.
-    if (!this.sleeping) this.sleep(millis)
+    if (!this.isAsleep) this.sleep(millis)
     return limit
   }
 
@@ -63,41 +63,74 @@ class Line {
     else limit.next.previous = limit.previous
     limit.previous = undefined
     limit.next = undefined
+    if (this.owner.isClosed) this.rest()
+  }
+
+  /** Stops the timer of a line that has no limit left. */
+  rest(): void {
+    if (this.head !== undefined) return
+    this.sleeper?.unsafeInterruptAsFork(FiberId.none)
+    this.awake()
+  }
+
+  private get isAsleep(): boolean {
+    return this.owner.sleeping.has(this)
+  }
+
+  private awake(): void {
+    this.sleeper = undefined
+    this.owner.sleeping.delete(this)
   }
 
   private now(): number {
-    return Number(this.clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
+    return Number(this.owner.clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
   }
 
   private sleep(millis: number): void {
-    this.sleeping = true
-    this.fork(
-      Effect.map(this.clock.sleep(Duration.millis(Math.min(millis, maxSleep))), () => {
-        this.sleeping = false
+    const { clock, runtime, sleeping } = this.owner
+    sleeping.add(this)
+    const sleeper = Runtime.runFork(
+      runtime,
+      Effect.map(clock.sleep(Duration.millis(Math.min(millis, maxSleep))), () => {
+        this.awake()
         const now = this.now()
         while (this.head !== undefined && this.head.due <= now) {
           const limit = this.head
           this.remove(limit)
           limit.expire()
         }
-        if (this.head !== undefined && !this.sleeping) this.sleep(this.head.due - now)
+        if (this.head !== undefined && !this.isAsleep) this.sleep(this.head.due - now)
       }),
     )
+    // A clock may wake at once, and the line be asleep again.
+    if (this.isAsleep) this.sleeper ??= sleeper
   }
 }
 
-/** In the current scope, by the clock of the effect that makes it. */
+/** What all lines share. */
+interface Owner {
+  readonly clock: Clock.Clock
+  readonly runtime: Runtime.Runtime<never>
+  /** Lines whose timer runs. */
+  readonly sleeping: Set<Line>
+  /** No timer outlives its last limit any more. */
+  isClosed: boolean
+}
+
+/**
+ * By the clock of the effect that makes it. When the scope closes, what is under way keeps its limit: a call may
+ * outlive the client that sent it, but not its time. Only timers that nobody needs are stopped.
+ */
 export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.gen(function* () {
   const clock = yield* Effect.clock
   const runtime = yield* Effect.runtime<never>()
-  // Not in the scope: what is sent while it closes has limits, too.
-  const sleeping = new Set<Fiber.RuntimeFiber<void>>()
-  const fork = (effect: Effect.Effect<void>) => {
-    const fiber = Runtime.runFork(runtime, effect)
-    sleeping.add(fiber)
-    fiber.addObserver(() => sleeping.delete(fiber))
-  }
-  yield* Effect.addFinalizer(() => Effect.suspend(() => Fiber.interruptAll(sleeping)))
+  const owner: Owner = { clock, runtime, sleeping: new Set(), isClosed: false }
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      owner.isClosed = true
+      for (const line of owner.sleeping) line.rest()
+    }),
+  )
   const lines = new Map<number, Line>()
   return {
     after: (millis, expire) => {
@@ -106,7 +139,7 @@ export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.gen(func
       if (line === undefined) {
         // Lengths are configured, not computed; but who computes them must not fill the memory.
         if (lines.size > 1_000) lines.clear()
-        line = new Line(clock, fork)
+        line = new Line(owner)
         lines.set(millis, line)
       }
       const limit = line.add(millis, expire)
@@ -114,3 +147,26 @@ export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.gen(func
     },
   }
 })
+
+/** The work, or what is to be done instead once it has taken too long and was stopped. */
+export const limited = <A, E, B, E2>(
+  work: Effect.Effect<A, E>,
+  { after }: Timeouts,
+  millis: number,
+  instead: Effect.Effect<B, E2>,
+): Effect.Effect<A | B, E | E2> =>
+  Effect.withFiberRuntime((fiber) =>
+    Effect.async<A | B, E | E2>((resume) => {
+      const running = runBeside(fiber, work)
+      const stop = Fiber.interrupt(running)
+      const clear = after(millis, () => resume(Effect.zipRight(stop, instead)))
+      running.addObserver((exit) => {
+        clear()
+        resume(exit)
+      })
+      return Effect.suspend(() => {
+        clear()
+        return stop
+      })
+    }),
+  )

@@ -6,6 +6,7 @@ import * as Option from "effect/Option"
 import * as Record from "effect/Record"
 import type * as Scope from "effect/Scope"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
+import { runBeside } from "../RunBeside.ts"
 import * as Answers from "./Answers.ts"
 import { Dropped } from "./Dropped.ts"
 import { Faults } from "./Faults.ts"
@@ -68,21 +69,15 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
     const startedAt = yield* Clock.currentTimeMillis
     for (const fault of initial) faults.add(fault, startedAt)
 
-    /** Fibers for the work that was accepted and takes time. */
-    const startWork = Effect.suspend(() => {
-      const lanes = [...state.waiting]
-      state.waiting.clear()
-      return Effect.forEach(lanes, (lane) => Effect.forkIn(Effect.interruptible(lane.work), scope), { discard: true })
-    })
-
     /** Changes what the server knows, and begins the work that follows from it, without anyone coming between. */
     const change = (done: () => Scripted.Answer | Effect.Effect<Scripted.Answer>): Effect.Effect<Scripted.Answer> =>
-      Effect.uninterruptibleMask((restore) =>
-        Effect.suspend(() => {
-          const answer = done()
-          return Effect.isEffect(answer) ? restore(answer) : Effect.as(startWork, answer)
-        }),
-      )
+      Effect.withFiberRuntime((fiber) => {
+        const answer = done()
+        if (Effect.isEffect(answer)) return answer
+        for (const lane of state.waiting) runBeside(fiber, lane.work, { scope, immediate: false })
+        state.waiting.clear()
+        return Effect.succeed(answer)
+      })
 
     const serve = (call: Call) => change(() => answer(call))
 
@@ -124,9 +119,15 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
           onNone: () => serve(call),
           onSome: (fault) => late(happen(fault, call), fault.delay),
         })
-        return Effect.tapBoth(answered, {
-          onSuccess: ({ status }) => Effect.sync(() => (seen.answered = status)),
-          onFailure: ({ when }) => Effect.sync(() => (seen.answered = when)),
+        return Effect.mapBoth(answered, {
+          onSuccess: (answer) => {
+            seen.answered = answer.status
+            return answer
+          },
+          onFailure: (dropped) => {
+            seen.answered = dropped.when
+            return dropped
+          },
         })
       })
 

@@ -235,6 +235,22 @@ describe("Archive", () => {
     ["a file without its end", "Corrupt", tar({ name: "b", body: "x".repeat(2000) }).subarray(0, 1500)],
     ["a header without its end", "Corrupt", tar(fine).subarray(0, 300)],
     ["more behind it than padding", "Corrupt", gzipSync(Buffer.concat([tar(fine), Buffer.alloc(17 * 1024 * 1024)]))],
+    [
+      "a hole in the middle",
+      "Corrupt",
+      Buffer.concat([block(fine), Buffer.alloc(512), tar({ name: "b", body: "lost" })]),
+    ],
+    ["something after its end", "Corrupt", Buffer.concat([tar(fine), Buffer.alloc(512, "A")])],
+    [
+      "more attributes than files need",
+      "Corrupt",
+      gzipSync(
+        Buffer.concat([
+          ...Array<Buffer>(70).fill(block({ name: "g", type: "g", body: pax({ k: "v".repeat(1_000_000) }) })),
+          tar(fine),
+        ]),
+      ),
+    ],
     ["gzip without its end", "Corrupt", gzipSync(tar(fine)).subarray(0, -4)],
     ["gzip with a wrong checksum", "Corrupt", Buffer.concat([gzipSync(tar(fine)).subarray(0, -8), Buffer.alloc(8)])],
     ["gzip of something else", "Corrupt", gzipSync(randomBytes(2000))],
@@ -305,6 +321,39 @@ describe("Archive", () => {
         expect(Object.keys(yield* listing(root)).length).toBeGreaterThan(0)
         yield* Fiber.interrupt(fiber)
         expect(yield* listing(root)).toEqual({})
+      }),
+    ),
+  )
+
+  it.scopedLive("no more is read than can be written, compressed or not", () =>
+    live(
+      Effect.gen(function* () {
+        const fs = yield* FileSystem.FileSystem
+        const { directory } = yield* room
+        const large = tar({ name: "large", body: randomBytes(32 * 1024 * 1024) })
+        for (const bytes of [large, gzipSync(large, { level: 1 })]) {
+          let pulled = 0
+          let taken = 0
+          let ahead = 0
+          const counted = pieces(bytes).pipe(Stream.tap((piece) => Effect.sync(() => (pulled += piece.length))))
+          const slow = (path: string, options?: FileSystem.OpenFileOptions) =>
+            Effect.map(fs.open(path, options), (file): FileSystem.File => ({
+              ...file,
+              sync: file.sync,
+              writeAll: (piece) =>
+                // Until everything else that could run has run.
+                Effect.async<void>((resume) => void setImmediate(() => resume(Effect.void))).pipe(
+                  Effect.map(() => {
+                    taken += piece.length
+                    ahead = Math.max(ahead, pulled - taken)
+                  }),
+                ),
+            }))
+          yield* Effect.provideService(Archive.unpack(counted, directory), FileSystem.FileSystem, { ...fs, open: slow })
+          yield* fs.remove(directory, { recursive: true })
+          expect(taken).toBe(32 * 1024 * 1024)
+          expect(ahead).toBeLessThan(2 * 1024 * 1024)
+        }
       }),
     ),
   )

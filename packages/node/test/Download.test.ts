@@ -241,6 +241,67 @@ describe("Download", () => {
     ),
   )
 
+  it.scopedLive("a file is never sewn together of two, also if the server ignores If-Range", () =>
+    live(
+      Effect.gen(function* () {
+        const other = randomBytes(body.length)
+        for (const [old, now] of [
+          [{ etag: '"v1"' }, { etag: '"v2"' }],
+          [{ "last-modified": "Mon, 16 Nov 2026 10:00:00 GMT" }, { "last-modified": "Tue, 17 Nov 2026 10:00:00 GMT" }],
+        ] as const) {
+          const { url } = yield* serve((request, response, seen) => {
+            if (seen.length === 1) return storage(body, some(1000), old)(request, response, seen)
+            const start = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? "")?.[1] ?? 0)
+            const range = { "content-range": `bytes ${start}-${other.length - 1}/${other.length}` }
+            return void response
+              .writeHead(start > 0 ? 206 : 200, start > 0 ? { ...now, ...range } : now)
+              .end(other.subarray(start))
+          })
+          const { path } = yield* target
+          yield* Download.toFile(url, path, { retryPolicy })
+          expect((yield* read(path)).equals(other)).toBe(true)
+        }
+      }).pipe(Effect.scoped),
+    ),
+  )
+
+  it.scopedLive("of two downloads to one path none gives a wrong file for a right one", () =>
+    live(
+      Effect.gen(function* () {
+        const { url } = yield* serve(storage(body, all))
+        const { path } = yield* target
+        const both = yield* Effect.all(
+          [1, 2].map(() => Effect.either(Download.toFile(url, path, { retryPolicy: Schedule.stop }))),
+          {
+            concurrency: 2,
+          },
+        )
+        const there = yield* Effect.option(read(path))
+        for (const one of both) {
+          if (one._tag === "Right") expect(Option.exists(there, (bytes) => bytes.equals(body))).toBe(true)
+          else expect(["Corrupted", "FileFailed"]).toContain(one.left._tag)
+        }
+      }),
+    ),
+  )
+
+  it.scopedLive("an answer that can't be kept frees its connection", () =>
+    live(
+      Effect.gen(function* () {
+        const fs = yield* FileSystem.FileSystem
+        const closed = yield* Deferred.make<void>()
+        const { url } = yield* serve((request, response) => {
+          response.writeHead(200, { etag: '"v1"', "content-length": body.length }).write(body.subarray(0, 1000))
+          request.socket.once("close", () => Deferred.unsafeDone(closed, Exit.void))
+        })
+        const { path } = yield* target
+        yield* fs.makeDirectory(`${path}.part.json/in-the-way`, { recursive: true })
+        expect(yield* Effect.flip(Download.toFile(url, path))).toMatchObject({ _tag: "FileFailed" })
+        yield* Deferred.await(closed)
+      }),
+    ),
+  )
+
   it.scopedLive("what an earlier run left is gone on with, also if it was all", () =>
     live(
       Effect.gen(function* () {
@@ -461,6 +522,24 @@ describe("Download", () => {
         expect(yield* Effect.flip(Download.toFile(worse.url, path, { retryPolicy }))).toMatchObject({
           reason: "Redirect",
         })
+      }),
+    ),
+  )
+
+  it.scopedLive("the address that a redirect leads to is as secret as the first", () =>
+    live(
+      Effect.gen(function* () {
+        const signed = "/object?X-Amz-Signature=deadbeefcafebabe1234"
+        const { url } = yield* serve((request, response) =>
+          request.url?.startsWith("/object") === true
+            ? void response.writeHead(403).end(`<StringToSign>${request.url} deadbeefcafebabe1234</StringToSign>`)
+            : void response.writeHead(302, { location: signed }).end(),
+        )
+        const { path } = yield* target
+        const error = yield* Effect.flip(Download.toFile(url, path))
+        expect(error).toMatchObject({ _tag: "Forbidden" })
+        expect(`${error.message} ${JSON.stringify(error)}`).not.toContain("deadbeef")
+        expect(error.message).toContain("StringToSign")
       }),
     ),
   )

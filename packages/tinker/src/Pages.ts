@@ -96,7 +96,12 @@ interface Place {
   readonly known: number
   /** Pages in a row, beyond that, that did so. */
   readonly repeats: number
+  /** How often it was gone back since the last new item, although the list had been as short before. */
+  readonly rewinds: number
 }
+
+/** A list can't get shorter than ever for ever; one whose length goes up and down could be walked for ever. */
+const maxRewinds = 2
 
 /** So many pages without anything new are a list that moved; more are a server that does not page. */
 const maxRepeats = 3
@@ -131,14 +136,12 @@ export const byOffset = <A, E, R>(
     const after = (before: Place, page: OffsetPage<A>): Either.Either<Step<A, Place>, UnexpectedResponse> => {
       const total = Option.getOrElse(page.total, () => Infinity)
       const place = moved(before, total)
-      // Where items vanished, later ones took their places: they may be behind us, unseen. Only a list shorter than
-      // ever counts, so that one whose length goes up and down is not walked for ever.
-      const vanished = before.shortest - place.shortest
-      if (vanished > 0 && Number.isFinite(vanished) && before.offset > start) {
-        return Either.right({
-          items: [],
-          next: Option.some({ ...place, offset: Math.max(start, before.offset - vanished) }),
-        })
+      // Where items vanished, later ones took their places: they may be behind us, unseen.
+      const vanished = before.total - total
+      const rewinds = before.rewinds + (place.shortest < before.shortest ? 0 : 1)
+      if (vanished > 0 && Number.isFinite(vanished) && before.offset > start && rewinds <= maxRewinds) {
+        const offset = Math.max(start, before.offset - vanished)
+        return Either.right({ items: [], next: Option.some({ ...place, offset, rewinds }) })
       }
       const items = page.items.filter((item) => !seen.has(key(item)))
       seen.add(page.items.map(key))
@@ -147,7 +150,8 @@ export const byOffset = <A, E, R>(
       const repeats = items.length === 0 && offset > place.known ? before.repeats + 1 : 0
       if (repeats < maxRepeats) {
         const known = Math.max(place.known, repeats === 0 ? offset : 0)
-        return Either.right({ items, next: Option.some({ ...place, offset, known, repeats }) })
+        const rewinds = items.length === 0 ? before.rewinds : 0
+        return Either.right({ items, next: Option.some({ ...place, offset, known, repeats, rewinds }) })
       }
       // Without a total, who gives another number of items than was asked for gives all that there is.
       return Option.isNone(page.total) && page.items.length !== pageSize
@@ -155,7 +159,7 @@ export const byOffset = <A, E, R>(
         : Either.left(sameAgain(operation, "the same items again and again, whatever the offset"))
     }
 
-    const first: Place = { offset: start, total: Infinity, shortest: Infinity, known: start, repeats: 0 }
+    const first: Place = { offset: start, total: Infinity, shortest: Infinity, known: start, repeats: 0, rewinds: 0 }
     return walk(first, (place) =>
       Effect.flatMap(fetch({ offset: place.offset, limit: pageSize }), (page) => after(place, page)),
     )

@@ -197,6 +197,21 @@ describe("by offset", () => {
     }),
   )
 
+  it.effect("items that come and go again push nothing out", () =>
+    Effect.gen(function* () {
+      const list = listOf(200)
+      const { items } = list
+      const fresh = Array.from({ length: 10 }, (_, i) => `new ${i}`)
+      const before = (list: List) => {
+        if (list.asked.length === 3) list.items = [...fresh, ...items]
+        if (list.asked.length === 5) list.items = [...fresh.slice(5), ...items]
+      }
+      const given = yield* all(walk(list, { before }))
+      expect(new Set(given).size).toBe(given.length)
+      expect(given).toEqual(expect.arrayContaining(items))
+    }),
+  )
+
   it.effect("a length that goes up and down is not walked for ever", () =>
     Effect.gen(function* () {
       const list = listOf(100)
@@ -216,17 +231,27 @@ describe("by offset", () => {
         FastCheck.asyncProperty(
           FastCheck.integer({ min: 0, max: 60 }),
           FastCheck.integer({ min: 1, max: 9 }),
-          // What vanishes before each request, by its place.
-          FastCheck.array(FastCheck.uniqueArray(FastCheck.nat(60), { maxLength: 6 }), { maxLength: 12 }),
-          async (length, pageSize, vanishing) => {
+          // What vanishes before each request, by its place, or how many come in front.
+          FastCheck.array(
+            FastCheck.oneof(FastCheck.uniqueArray(FastCheck.nat(60), { maxLength: 6 }), FastCheck.nat(6)),
+            { maxLength: 12 },
+          ),
+          async (length, pageSize, changes) => {
             const list = listOf(length)
+            const initial = new Set(list.items)
+            // So often it is looked after a list that had been as short before.
+            let growths = 0
             const before = (list: List) => {
-              const places = vanishing[list.asked.length - 1] ?? []
-              list.items = list.items.filter((_, i) => !places.includes(i))
+              const change = changes[list.asked.length - 1] ?? []
+              if (typeof change === "number") {
+                if (++growths > 2) return
+                const fresh = Array.from({ length: change }, (_, i) => `new ${list.asked.length} ${i}`)
+                list.items = [...fresh, ...list.items]
+              } else list.items = list.items.filter((_, i) => !change.includes(i))
             }
             const given = await Effect.runPromise(all(walk(list, { before }, pageSize)))
             expect(new Set(given).size).toBe(given.length)
-            expect(given).toEqual(expect.arrayContaining(list.items))
+            expect(given).toEqual(expect.arrayContaining(list.items.filter((item) => initial.has(item))))
           },
         ),
       ),

@@ -44,6 +44,8 @@ export interface PartialFile {
   readonly read: Stream.Stream<Uint8Array, FileFailed>
   /** On the disk, and not on its way there. */
   readonly sync: Effect.Effect<void, FileFailed>
+  /** How many bytes there are, whoever wrote them. */
+  readonly size: Effect.Effect<number, FileFailed>
 }
 
 export interface Place {
@@ -89,6 +91,7 @@ export const at = (target: string): Effect.Effect<Place, never, FileSystem.FileS
           ),
         read: Stream.mapError(fs.stream(part), failed),
         sync: Effect.mapError(file.sync, failed),
+        size: Effect.mapBoth(file.stat, { onSuccess: ({ size }) => Number(size), onFailure: failed }),
       } satisfies PartialFile
     }).pipe(Effect.mapError(failed))
 

@@ -23,8 +23,13 @@ export const operation = "download"
 const maxRedirects = 10
 
 /** The signature of an address is in its query: servers repeat it when they refuse it. */
-export const redactUrl = (url: URL): ((text: string) => string) =>
-  redactor([url.href, url.search, ...url.searchParams.values()].filter((text) => text.length >= 8).map(Redacted.make))
+const redactUrls = (urls: ReadonlyArray<URL>): ((text: string) => string) =>
+  redactor(
+    urls
+      .flatMap((url) => [url.href, url.search, ...url.searchParams.values()])
+      .filter((text) => text.length >= 8)
+      .map(Redacted.make),
+  )
 
 export const parseUrl = (text: string | URL): Either.Either<URL, InvalidInput> => {
   const invalid = (problem: string) => Either.left(new InvalidInput({ path: `${operation}.url`, problem }))
@@ -36,11 +41,17 @@ export const parseUrl = (text: string | URL): Either.Either<URL, InvalidInput> =
 
 type Response = HttpClientResponse.HttpClientResponse
 
+export interface Answered {
+  readonly response: Response
+  /** Takes every address out that led here. */
+  readonly redact: (text: string) => string
+}
+
 export interface Storage {
   /** Whatever the status is, when the head of the answer is there; redirects are followed. */
-  readonly get: (url: URL, headers: Readonly<Record<string, string>>) => Effect.Effect<Response, RequestError>
+  readonly get: (url: URL, headers: Readonly<Record<string, string>>) => Effect.Effect<Answered, RequestError>
   /** The error for an answer that is not what was asked for. */
-  readonly refuse: (url: URL, response: Response) => Effect.Effect<never, RequestError>
+  readonly refuse: (answered: Answered) => Effect.Effect<never, RequestError>
 }
 
 /** Frees the connection of an answer whose body nobody wants. */
@@ -72,18 +83,22 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
   const follow = (
     url: URL,
     headers: Readonly<Record<string, string>>,
-    redirects: number,
-  ): Effect.Effect<Response, RequestError> =>
-    quiet.execute(HttpClientRequest.get(url, { headers })).pipe(
-      Effect.mapError((error) => fold(error, redactUrl(url))),
+    before: ReadonlyArray<URL>,
+  ): Effect.Effect<Answered, RequestError> => {
+    const urls = [...before, url]
+    const redact = redactUrls(urls)
+    return quiet.execute(HttpClientRequest.get(url, { headers })).pipe(
+      Effect.mapError((error) => fold(error, redact)),
       Effect.flatMap((response) => {
         const location = response.headers["location"]
-        if (response.status < 300 || response.status >= 400 || location === undefined) return Effect.succeed(response)
+        if (response.status < 300 || response.status >= 400 || location === undefined) {
+          return Effect.succeed({ response, redact })
+        }
         const to = URL.canParse(location, url) ? new URL(location, url) : undefined
         const isWorse = to?.protocol !== "https:" && to?.protocol !== url.protocol
         // The answer is read so that its connection can be used again.
         const next =
-          to === undefined || isWorse || redirects === maxRedirects
+          to === undefined || isWorse || urls.length > maxRedirects
             ? Effect.fail(
                 new UnexpectedResponse({
                   operation,
@@ -92,10 +107,11 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
                   detail: isWorse ? "it leads to an address that is not safe" : "it leads nowhere",
                 }),
               )
-            : follow(to, headers, redirects + 1)
+            : follow(to, headers, urls)
         return Effect.zipRight(Effect.ignore(response.arrayBuffer), next)
       }),
     )
+  }
 
   const within = <A>(effect: Effect.Effect<A, RequestError>): Effect.Effect<A, RequestError> =>
     effect.pipe(
@@ -114,10 +130,10 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
         follow(
           url,
           { accept: "*/*", "accept-encoding": "identity", "user-agent": `effect-tinker/${version}`, ...headers },
-          0,
+          [],
         ),
       ),
-    refuse: (url, response) =>
+    refuse: ({ redact, response }) =>
       within(
         Effect.gen(function* () {
           const body = yield* Effect.orElseSucceed(response.arrayBuffer, () => new ArrayBuffer(0))
@@ -126,7 +142,7 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
           return yield* Effect.fail(
             Answer.toError(
               { status, headers, body: new Uint8Array(body), retryAfter: parseRetryAfter(headers, now) },
-              { operation, attempts: 1, elapsed: Duration.zero, redact: redactUrl(url) },
+              { operation, attempts: 1, elapsed: Duration.zero, redact },
             ),
           )
         }),

@@ -15,6 +15,9 @@ const blockSize = 512
 /** Names and attributes of one entry are read into memory; no honest archive needs more. */
 const maxMetadata = 1024 * 1024
 
+/** All names and attributes of an archive, with their headers. */
+const maxMetadataInAll = 64 * maxMetadata
+
 /** Archives are padded to whole records of a tape. More than this after the end is something else. */
 const maxTrailing = 16 * 1024 * 1024
 
@@ -76,9 +79,16 @@ const hasChecksum = (block: Uint8Array): boolean => {
   return told === unsigned || told === signed
 }
 
+/** What matters of the attributes of pax. */
+interface Attributes {
+  path?: Uint8Array
+  size?: Uint8Array
+  isSparse?: boolean
+}
+
 /** `12 path=a/b\n`: the length of the record in decimal, with itself and the line feed. */
-const attributes = (bytes: Uint8Array): ReadonlyMap<string, Uint8Array> | Failure => {
-  const found = new Map<string, Uint8Array>()
+const attributes = (bytes: Uint8Array): Attributes | Failure => {
+  const found: Attributes = {}
   let at = 0
   while (at < bytes.length) {
     const space = bytes.indexOf(0x20, at)
@@ -89,7 +99,9 @@ const attributes = (bytes: Uint8Array): ReadonlyMap<string, Uint8Array> | Failur
     if (!isRecord || equals < 0 || equals >= end) return new Failure("its attributes can't be read")
     const key = text(bytes.subarray(space + 1, equals))
     if (key instanceof Failure) return key
-    found.set(key, bytes.subarray(equals + 1, end - 1))
+    // Copied: the rest need not stay in memory.
+    if (key === "path" || key === "size") found[key] = bytes.slice(equals + 1, end - 1)
+    if (key.startsWith("GNU.sparse")) found.isSparse = true
     at = end
   }
   return found
@@ -111,8 +123,9 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
   private items: Array<Item> = []
   // What was said about the next entry.
   private longName: string | undefined = undefined
-  private pax: ReadonlyMap<string, Uint8Array> = new Map()
-  private globalPax: ReadonlyMap<string, Uint8Array> = new Map()
+  private pax: Attributes = {}
+  private globalPax: Attributes = {}
+  private metadataInAll = 0
   private entry = ""
 
   /** `corrupt` makes the error of bytes that are no archive. */
@@ -173,6 +186,8 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
           if (state.left === 0) this.state = { _tag: "Header" }
           break
         case "End":
+          // A hole in the middle looks like an end.
+          if (piece.some((byte) => byte !== 0)) return new Failure("there is something after its end")
           state.left -= piece.length
           if (state.left === 0) return new Failure("there is more after its end than padding")
       }
@@ -195,6 +210,8 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
     if (size instanceof Failure) return size
     if (isMetadata(type)) {
       if (size > maxMetadata) return new Failure("its name or attributes are too long")
+      this.metadataInAll += blockSize + size
+      if (this.metadataInAll > maxMetadataInAll) return new Failure("it has more names and attributes than files need")
       this.metadata = new Uint8Array(size)
       this.metadataSize = 0
       return this.body(size, type)
@@ -202,12 +219,11 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
     const name = this.nameOf(block)
     if (name instanceof Failure) return name
     this.entry = name
-    const isSparse = [...this.pax.keys(), ...this.globalPax.keys()].some((key) => key.startsWith("GNU.sparse"))
-    const told = isSparse ? "Other" : (kinds[type] ?? "Other")
+    const told = this.pax.isSparse || this.globalPax.isSparse ? "Other" : (kinds[type] ?? "Other")
     // Before there was a type for them.
     const kind = told === "File" && name.endsWith("/") ? "Directory" : told
     this.longName = undefined
-    this.pax = new Map()
+    this.pax = {}
     this.items.push({ _tag: "Entry", name, kind, size })
     return this.body(size, undefined)
   }
@@ -220,7 +236,7 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
   }
 
   private sizeOf(block: Uint8Array): number | Failure {
-    const told = this.pax.get("size") ?? this.globalPax.get("size")
+    const told = this.pax.size ?? this.globalPax.size
     if (told === undefined) return number(block.subarray(124, 136))
     const digits = text(told)
     return typeof digits === "string" && /^\d{1,15}$/.test(digits)
@@ -229,7 +245,7 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
   }
 
   private nameOf(block: Uint8Array): string | Failure {
-    const told = this.pax.get("path") ?? this.globalPax.get("path")
+    const told = this.pax.path ?? this.globalPax.path
     if (told !== undefined) return told.includes(0) ? new Failure("its name holds a zero") : text(told)
     if (this.longName !== undefined) return this.longName
     const name = text(block.subarray(0, 100))
@@ -253,7 +269,7 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
     const found = attributes(bytes)
     if (found instanceof Failure) return found
     if (metadata === "x") this.pax = found
-    else this.globalPax = new Map([...this.globalPax, ...found])
+    else this.globalPax = { ...this.globalPax, ...found }
     return undefined
   }
 }

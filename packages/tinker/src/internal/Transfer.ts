@@ -50,6 +50,12 @@ const validatorOf = (headers: Headers): string | null => {
   return (tag !== undefined && tag.startsWith('"') ? tag : headers["last-modified"]) ?? null
 }
 
+/** Does the server say itself that this is another file, although it was told not to send one? */
+const isOtherThan = (validator: string, headers: Headers): boolean => {
+  const told = validator.startsWith('"') ? headers["etag"] : headers["last-modified"]
+  return told !== undefined && told !== validator
+}
+
 const rangeOf = (headers: Headers) => {
   const [, start, size] = /^bytes (\d{1,15})-\d+\/(\d{1,15}|\*)$/.exec(headers["content-range"] ?? "") ?? []
   return start === undefined ? undefined : { start: Number(start), size: sizeOf(size) }
@@ -132,9 +138,8 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
     /** What is there can't be gone on with: the next attempt starts from the beginning. */
     const startOver = (detail: string) => Effect.zipRight(begin(unknown), Effect.fail(broken(detail)))
 
-    const receive = (url: URL, response: HttpClientResponse) =>
+    const receive = ({ redact, response }: Storage.Answered) =>
       Effect.gen(function* () {
-        const redact = Storage.redactUrl(url)
         const silent = () =>
           new Unavailable({ operation, reason: "Timeout", detail: `nothing came for ${Duration.format(idleTimeout)}` })
         yield* response.stream.pipe(
@@ -147,24 +152,19 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
         }
       })
 
-    const attempt = (url: URL): Effect.Effect<void, TransferError> =>
+    /** Decides what an answer is, before its body is read: the bytes from here on, or all of them. */
+    const accept = (answered: Storage.Answered, validator: string | null) =>
       Effect.gen(function* () {
-        const validator = bytes > 0 ? whole.validator : null
-        const response = yield* storage.get(
-          url,
-          validator === null ? {} : { range: `bytes=${bytes}-`, "if-range": validator },
-        )
-        const { headers, status } = response
+        const { headers, status } = answered.response
+        const isOther = validator !== null && isOtherThan(validator, headers)
         if (validator !== null && status === 416) {
-          yield* Storage.letGo(response)
           // Everything is there already.
-          if (headers["content-range"] === `bytes */${bytes}`) return
+          if (headers["content-range"] === `bytes */${bytes}` && !isOther) return "Complete"
           return yield* startOver("the server has no bytes where the file ends")
         }
-        if (status !== 200 && (status !== 206 || validator === null)) return yield* storage.refuse(url, response)
+        if (status !== 200 && (status !== 206 || validator === null)) return yield* storage.refuse(answered)
         const encoding = headers["content-encoding"] ?? "identity"
         if (encoding !== "identity" && encoding !== "") {
-          yield* Storage.letGo(response)
           return yield* new UnexpectedResponse({
             operation,
             reason: "Encoding",
@@ -174,9 +174,8 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
         }
         if (status === 206) {
           const range = rangeOf(headers)
-          const isOther = range?.size !== null && whole.size !== null && range?.size !== whole.size
-          if (range === undefined || range.start !== bytes || isOther) {
-            yield* Storage.letGo(response)
+          const hasOtherSize = range?.size !== null && whole.size !== null && range?.size !== whole.size
+          if (range === undefined || range.start !== bytes || hasOtherSize || isOther) {
             return yield* startOver("the server sent other bytes than it was asked for")
           }
           whole = { ...whole, size: range.size ?? whole.size }
@@ -187,11 +186,28 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
             checksums: Checksums.fromHeaders(headers),
           })
         }
-        return yield* receive(url, response)
+        return "Body"
+      })
+
+    const attempt = (url: URL): Effect.Effect<void, TransferError> =>
+      Effect.gen(function* () {
+        const validator = bytes > 0 ? whole.validator : null
+        const answered = yield* storage.get(
+          url,
+          validator === null ? {} : { range: `bytes=${bytes}-`, "if-range": validator },
+        )
+        const letGo = Storage.letGo(answered.response)
+        const accepted = yield* Effect.onError(accept(answered, validator), () => letGo)
+        return yield* accepted === "Body" ? receive(answered) : letGo
       })
 
     const finish = Effect.gen(function* () {
       yield* file.sync
+      // Another download into the same place would have written between.
+      const size = yield* file.size
+      if (size !== bytes) {
+        return yield* new Corrupted({ path, reason: "Length", expected: `${bytes} bytes`, actual: `${size} bytes` })
+      }
       for (const { expected, hash } of hashes) {
         const actual = Encoding.encodeBase64(hash.digest())
         if (actual === expected.value) continue

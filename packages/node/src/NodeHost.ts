@@ -96,10 +96,12 @@ const zstd: Host.Service["zstd"] = Effect.suspend(() => {
       )
 })
 
-const hash: Host.Service["hash"] = (algorithm) => {
-  const hash = createHash(algorithm)
-  return Option.some({ update: (bytes) => void hash.update(bytes), digest: () => hash.digest() })
-}
+/** Some builds of Node refuse the weaker ones. */
+const hash: Host.Service["hash"] = (algorithm) =>
+  Option.map(Option.liftThrowable(() => createHash(algorithm))(), (hash) => ({
+    update: (bytes) => void hash.update(bytes),
+    digest: () => hash.digest(),
+  }))
 
 /**
  * @since 0.1.0

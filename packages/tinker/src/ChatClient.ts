@@ -284,7 +284,7 @@ const problemWith = ({ idleTimeout }: StreamOptions): string | undefined =>
     ? undefined
     : "has an idleTimeout that is not a duration"
 
-const decodeReply = Schema.decodeUnknownEither(Chat.Reply)
+const decodeReply = Schema.decodeUnknownEither(Chat.ReplyPiece)
 
 /** One answer as it is streamed: `data: {…}` for each piece, `data: [DONE]` at the end. */
 const partsOf = (
@@ -297,7 +297,7 @@ const partsOf = (
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string) =>
     new UnexpectedResponse({ ...fields, status: Option.some(status), reason, detail })
 
-  const contentType = headers["content-type"] ?? "text/event-stream"
+  const contentType = headers["content-type"]?.toLowerCase() ?? "text/event-stream"
   if (!contentType.includes("text/event-stream")) {
     return Stream.fail(unexpected("Schema", `${AnswerWords.shorten(redact(contentType))} in place of an event stream`))
   }

@@ -153,6 +153,15 @@ export const from = (input: Input, at = "path"): Either.Either<Path, InvalidInpu
   input instanceof Path ? make(input, at) : parse(input, at)
 
 /**
+ * The text of a checkpoint that a client is to load: what a server gave comes back here, so two parts are fine, too.
+ *
+ * @since 0.1.0
+ * @category accessors
+ */
+export const textOf = (input: Input, at = "path"): Either.Either<string, InvalidInput> =>
+  Either.map(input instanceof Path ? make(input, at) : fromServer(input, at), String)
+
+/**
  * Does this text name a checkpoint of a server, and not e.g. a model of a hub?
  *
  * @since 0.1.0

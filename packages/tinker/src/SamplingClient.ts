@@ -21,6 +21,7 @@ import * as Api from "./Api.ts"
 import * as Sampling from "./api/Sampling.ts"
 import * as ApiFuture from "./ApiFuture.ts"
 import * as BaseUrl from "./BaseUrl.ts"
+import * as Checkpoint from "./Checkpoint.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
 import { keyOf, Remembered } from "./internal/Remembered.ts"
 import * as SampleFlow from "./internal/SampleFlow.ts"
@@ -46,7 +47,7 @@ import { Transport } from "./Transport.ts"
  */
 export type Target =
   | { readonly baseModel: string }
-  | { readonly modelPath: string }
+  | { readonly modelPath: Checkpoint.Input }
   | { readonly samplingSessionId: string }
 
 /**
@@ -277,17 +278,28 @@ const makeClient = (
     })
   })
 
+/** What the server is asked for, if it can be asked at all. */
+const checked = (target: Target): Result<Exclude<Target, { readonly modelPath: unknown }> | { modelPath: string }> => {
+  if (!Predicate.isRecord(target)) {
+    return invalid("target", `expected baseModel, modelPath or samplingSessionId, got ${describe(target)}`)
+  }
+  // From a program without types it may be there and not be given.
+  if (!("modelPath" in target) || target.modelPath === undefined) return Either.right(target as { baseModel: string })
+  return Either.map(Checkpoint.textOf(target.modelPath, "modelPath"), (modelPath) => ({ ...target, modelPath }))
+}
+
+/**
+ * Why nothing can be sampled from this, whatever the server says.
+ *
+ * @internal
+ */
+export const check: (target: Target) => Either.Either<unknown, InvalidInput> = checked
+
 /** The sampling session of a target; made if it doesn't exist yet. */
-const open = (target: Target): Effect.Effect<string, TinkerError, Transport | Session.Session> =>
+const open = (asked: Target): Effect.Effect<string, TinkerError, Transport | Session.Session> =>
   Effect.gen(function* () {
-    if (!Predicate.isRecord(target)) {
-      return yield* invalid("target", `expected baseModel, modelPath or samplingSessionId, got ${describe(target)}`)
-    }
+    const target = yield* checked(asked)
     if ("samplingSessionId" in target) return target.samplingSessionId
-    const path = "modelPath" in target ? target.modelPath : undefined
-    if (path !== undefined && !String(path).startsWith("tinker://")) {
-      return yield* invalid("modelPath", "must start with tinker://")
-    }
     const { call } = yield* Transport
     const session = yield* Session.Session
     const { samplingSessionId } = yield* call(Api.createSamplingSession, {

@@ -17,6 +17,7 @@ import * as ApiFuture from "./ApiFuture.ts"
 import type { Credentials } from "./Credentials.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import type { RateLimiter } from "./RateLimiter.ts"
+import * as Checkpoint from "./Checkpoint.ts"
 import * as RestClient from "./RestClient.ts"
 import * as SamplingClient from "./SamplingClient.ts"
 import type { ServerConfig } from "./ServerConfig.ts"
@@ -46,7 +47,7 @@ export interface Service {
   ) => Effect.Effect<TrainingClient.Service, TrainingError, Scope.Scope>
   /** A new model with the weights of a checkpoint. */
   readonly createTrainingClientFromCheckpoint: (
-    path: string,
+    path: Checkpoint.Input,
     options?: TrainingClient.CheckpointOptions,
   ) => Effect.Effect<TrainingClient.Service, TrainingError, Scope.Scope>
   /** The model of a journal, in the session in which it was made. */
@@ -128,9 +129,12 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
       rest,
       session: Effect.map(inSession, Context.get(Session.Session)),
       createLoraTrainingClient: (options) => within(TrainingClient.createLora(options)),
-      createTrainingClientFromCheckpoint: (path, options) => within(TrainingClient.fromCheckpoint(path, options)),
+      // Bad input opens no session.
+      createTrainingClientFromCheckpoint: (path, options) =>
+        Effect.zipRight(Checkpoint.textOf(path), within(TrainingClient.fromCheckpoint(path, options))),
       resumeTrainingClient: (options) => Effect.provide(TrainingClient.resume(options), context),
-      createSamplingClient: (target, options) => within(SamplingClient.make(target, options)),
+      createSamplingClient: (target, options) =>
+        Effect.zipRight(SamplingClient.check(target), within(SamplingClient.make(target, options))),
     })
   })
 

@@ -26,6 +26,7 @@ import * as Api from "./Api.ts"
 import type { Accepted } from "./api/Futures.ts"
 import type { LoraConfig, ModelInfo, OptimStepResult } from "./api/Training.ts"
 import * as ApiFuture from "./ApiFuture.ts"
+import * as Checkpoint from "./Checkpoint.ts"
 import * as CustomLoss from "./CustomLoss.ts"
 import type { Datum } from "./Datum.ts"
 import type * as Endpoint from "./Endpoint.ts"
@@ -183,9 +184,9 @@ export interface Operations<F extends Form> {
     },
   ) => Outcome<F, { readonly path: string; readonly sizeBytes: Option.Option<number> }>
   /** The weights of a checkpoint; the optimizer starts anew. */
-  readonly loadState: (path: string, options?: LoadOptions) => Outcome<F, void>
+  readonly loadState: (path: Checkpoint.Input, options?: LoadOptions) => Outcome<F, void>
   /** The weights of a checkpoint, and its optimizer. */
-  readonly loadStateWithOptimizer: (path: string, options?: LoadOptions) => Outcome<F, void>
+  readonly loadStateWithOptimizer: (path: Checkpoint.Input, options?: LoadOptions) => Outcome<F, void>
 }
 
 /**
@@ -252,7 +253,7 @@ export interface Service extends Operations<"plain"> {
   readonly getInfo: Effect.Effect<ModelInfo, TinkerError>
   /** A sampler of weights that were saved. */
   readonly createSamplingClient: (
-    modelPath: string,
+    modelPath: Checkpoint.Input,
     options?: SamplingClient.Options,
   ) => Effect.Effect<SamplingClient.Service, TinkerError, Scope.Scope>
   /** A sampler of the weights as they are at this point of the order. They are kept for it alone, without a name. */
@@ -453,22 +454,24 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
         ),
       )
 
-    const load = (path: string, optimizer: boolean, loadOptions: LoadOptions) =>
-      single(
-        ApiFuture.kinds.loadWeights,
-        Api.loadWeights,
-        (seqId) => ({ modelId, seqId, path, optimizer, weightsAccessToken: loadOptions.weightsAccessToken }),
-        loadOptions,
-        {
-          combine: () => undefined,
-          heals: true,
-          // What is loaded can be loaded again.
-          onSuccess: (seq) => {
-            saved(seq, path)
-            // What was left of an earlier batch is gone with the weights.
-            sequencer.heal()
+    const load = (input: Checkpoint.Input, optimizer: boolean, loadOptions: LoadOptions) =>
+      Either.flatMap(Checkpoint.textOf(input), (path) =>
+        single(
+          ApiFuture.kinds.loadWeights,
+          Api.loadWeights,
+          (seqId) => ({ modelId, seqId, path, optimizer, weightsAccessToken: loadOptions.weightsAccessToken }),
+          loadOptions,
+          {
+            combine: () => undefined,
+            heals: true,
+            // What is loaded can be loaded again.
+            onSuccess: (seq) => {
+              saved(seq, path)
+              // What was left of an earlier batch is gone with the weights.
+              sequencer.heal()
+            },
           },
-        },
+        ),
       )
 
     const ephemeral = (samplingSessionSeqId: number) =>
@@ -599,11 +602,7 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
           Tickets.enqueuePair(deps, pass(batch, false, requestOptions), second),
         )
         // Both or none: gradients without their update would be in the next one.
-        const cancel = Effect.flatMap(passed.cancel, (taken) => {
-          if (!taken) return Effect.succeed(false)
-          trace?.end(Exit.interrupt(FiberId.none))
-          return updated.cancel
-        })
+        const cancel = Effect.flatMap(passed.cancel, (taken) => (taken ? updated.cancel : Effect.succeed(false)))
         const finish = Effect.gen(function* () {
           yield* Effect.exit(Effect.zip(passed.acknowledged, updated.acknowledged))
           const acknowledgedAt = yield* uptime
@@ -621,7 +620,11 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
         })
         const ending = Effect.onInterrupt(finish, () => cancel)
         return {
-          cancel,
+          // Whatever was sent goes on without us.
+          leave: Effect.zipRight(
+            cancel,
+            Effect.sync(() => trace?.end(Exit.interrupt(FiberId.none))),
+          ),
           finish: trace === undefined ? ending : Effect.onExit(ending, (exit) => Effect.sync(() => trace.end(exit))),
         }
       })
@@ -893,10 +896,11 @@ export interface CheckpointOptions extends Options {
  * @category constructors
  */
 export const fromCheckpoint = (
-  path: string,
+  input: Checkpoint.Input,
   options: CheckpointOptions = {},
 ): Effect.Effect<Service, TrainingError, Environment | Scope.Scope> =>
   Effect.gen(function* () {
+    const path = yield* Checkpoint.textOf(input)
     const session = yield* Session.Session
     const transport = yield* Transport
     const { baseModel, optimizer, userMetadata, weightsAccessToken, withOptimizer = false } = options
@@ -1082,7 +1086,7 @@ export const layerLora = (options: LoraOptions): Layer.Layer<TrainingClient, Tra
  * @category layers
  */
 export const layerFromCheckpoint = (
-  path: string,
+  path: Checkpoint.Input,
   options?: CheckpointOptions,
 ): Layer.Layer<TrainingClient, TrainingError, Environment> =>
   Layer.fresh(Layer.scoped(TrainingClient, fromCheckpoint(path, options)))

@@ -111,6 +111,52 @@ const pieces = [
 ]
 
 describe("ChatClient", () => {
+  it.effect("tool calls without an index are told apart by their ids", () =>
+    run(
+      chat([
+        sse(
+          piece({ tool_calls: [{ id: "a", function: { name: "look", arguments: '{"x"' } }] }),
+          piece({ tool_calls: [{ function: { arguments: ":1}" } }] }),
+          piece({ tool_calls: [{ id: "b", function: { name: "wait", arguments: '{"y":2}' } }] }),
+          piece({}, { finish_reason: "tool_calls" }),
+          "[DONE]",
+        ),
+      ]),
+      Effect.gen(function* () {
+        const { streamChat } = yield* ChatClient.ChatClient
+        const { error, given } = yield* outcome(streamChat(request))
+        expect(error).toBe(undefined)
+        expect(given.flatMap((part) => (part._tag === "ToolCall" ? [part.call] : []))).toEqual([
+          { index: 0, id: "a", name: "look", arguments: '{"x":1}' },
+          { index: 1, id: "b", name: "wait", arguments: '{"y":2}' },
+        ])
+      }),
+    ),
+  )
+
+  it.effect("events without choices cost nothing of the answer", () =>
+    run(
+      chat([
+        {
+          ...sse(
+            { id: "chat-1", model },
+            piece({ content: "Hello" }, { finish_reason: "stop" }),
+            { id: "chat-1", model, choices: null, usage },
+            "[DONE]",
+          ),
+          headers: { "content-type": "Text/Event-Stream" },
+        },
+      ]),
+      Effect.gen(function* () {
+        const { streamChat } = yield* ChatClient.ChatClient
+        const { error, given } = yield* outcome(streamChat(request))
+        expect(error).toBe(undefined)
+        expect(texts(given)).toEqual(["Hello"])
+        expect(given.filter(({ _tag }) => _tag === "Usage").length).toBe(1)
+      }),
+    ),
+  )
+
   it.effect("a chat: the request as OpenAI knows it, with the key as a bearer, below oai/api/v1", () =>
     run(
       chat([{ body: whole }]),

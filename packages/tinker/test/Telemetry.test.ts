@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Clock, Effect, Layer, Redacted, Scope } from "effect"
+import { Clock, Effect, Fiber, Layer, Redacted, Scope } from "effect"
 import { Optimizer, ServiceClient, Session, type TinkerConfig, TinkerError } from "effect-tinker"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import { ScriptedServer } from "effect-tinker/testing/ScriptedServer"
@@ -368,6 +368,31 @@ describe("telemetry", () => {
         return yield* server.requestsTo("telemetry")
       }).pipe(Effect.provide(Clients.layer({}, { telemetry: true })), VirtualTime.run)
       expect(bodies.length).toBe(2)
+    }),
+  )
+
+  it.effect("tells nothing of a sample that its caller gave up", () =>
+    Effect.gen(function* () {
+      let told: ReadonlyArray<string> = []
+      yield* Effect.gen(function* () {
+        const client = yield* Clients.lora()
+        const sampler = yield* client.saveWeightsAndGetSamplingClient()
+        const sample = sampler.sample({ prompt: [1], params: { maxTokens: 1 } })
+        expect(yield* Effect.timeoutOption(sample, "1 second")).toMatchObject({ _tag: "None" })
+        const fiber = yield* Effect.fork(sample)
+        yield* Effect.sleep("1 second")
+        yield* Fiber.interrupt(fiber)
+        yield* Effect.sleep("1 minute")
+        const requests = yield* (yield* ScriptedServer).requestsTo("telemetry")
+        told = kinds(requests.map(({ json }) => json as Batch))
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(
+          Clients.layer({ work: ({ operation }) => (operation === "asample" ? "1 hour" : 0) }, { telemetry: true }),
+        ),
+        VirtualTime.run,
+      )
+      expect(told).toEqual(["SESSION_START"])
     }),
   )
 })

@@ -159,6 +159,27 @@ describe("spans", () => {
     }),
   )
 
+  it.effect("of a stream of steps that is left early end, too", () =>
+    Effect.gen(function* () {
+      const { spans } = yield* exported(
+        Effect.gen(function* () {
+          const client = yield* Clients.lora()
+          yield* Stream.make(batch, batch, batch, batch).pipe(
+            client.trainSteps(Loss.crossEntropy, adam, { ahead: 2 }),
+            Stream.take(1),
+            Stream.runDrain,
+          )
+        }),
+      )
+      const steps = named(spans, "tinker.train_step")
+      expect(steps.length).toBeGreaterThan(1)
+      const ids = new Set(steps.map((span) => span.spanContext().spanId))
+      for (const half of named(spans, "tinker.training.forward_backward")) {
+        expect(ids).toContain(half.parentSpanContext?.spanId)
+      }
+    }),
+  )
+
   it.effect("of what fails or is taken back end, too, and say so", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(

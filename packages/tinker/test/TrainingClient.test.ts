@@ -1,6 +1,6 @@
 import { describe, it } from "@effect/vitest"
 import { Chunk, Duration, Effect, Exit, Fiber, Option, Redacted, Scope, Stream, Tracer } from "effect"
-import { CustomLoss, Loss, Optimizer, ServiceClient } from "effect-tinker"
+import { Checkpoint, CustomLoss, Loss, Optimizer, ServiceClient } from "effect-tinker"
 import { expect } from "vitest"
 import * as Clients from "./support/Clients.ts"
 
@@ -703,6 +703,39 @@ describe("a program that only asks", () => {
         const service = yield* ServiceClient.ServiceClient
         yield* service.getServerCapabilities
         expect(yield* (yield* server).sessions).toEqual([])
+      }),
+    ),
+  )
+
+  it.effect("is not made of what is no checkpoint, nor loads it, and nobody is asked", () =>
+    Clients.run(
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const bad = [
+          "tinker://",
+          "tinker://run",
+          "tinker://run/other/x",
+          "tinker://run/weights/../x",
+          "tinker:///weights/a",
+        ]
+        for (const path of bad) {
+          expect(yield* Effect.flip(service.createTrainingClientFromCheckpoint(path))).toMatchObject({
+            _tag: "InvalidInput",
+          })
+          expect(yield* Effect.flip(service.createSamplingClient({ modelPath: path }))).toMatchObject({
+            _tag: "InvalidInput",
+          })
+        }
+        expect(yield* (yield* Clients.server).requests).toEqual([])
+        const client = yield* Clients.lora()
+        const before = (yield* (yield* Clients.server).requests).length
+        for (const path of bad) {
+          expect(yield* Effect.flip(client.loadState(path))).toMatchObject({ _tag: "InvalidInput" })
+          expect(yield* Effect.flip(client.createSamplingClient(path))).toMatchObject({ _tag: "InvalidInput" })
+        }
+        expect((yield* (yield* Clients.server).requests).length).toBe(before)
+        const { path } = yield* client.saveState("good")
+        yield* client.loadState(yield* Checkpoint.parse(path))
       }),
     ),
   )

@@ -192,27 +192,33 @@ const Piece = Schema.Struct({
   ),
 })
 
+const WireChoice = Schema.Struct({
+  index: nullish(Schema.NonNegativeInt),
+  message: nullish(Piece),
+  delta: nullish(Piece),
+  text: nullish(Schema.String),
+  finish_reason: nullish(Wire.open("stop", "length", "tool_calls", "content_filter")),
+  logprobs: nullish(Wire.Json),
+})
+
+const about = { id: nullish(Schema.String), model: nullish(Schema.String), usage: nullish(Usage) }
+
 /**
- * An answer of either endpoint, or a piece of one: a choice has a `message`, a `delta` or a `text`.
+ * An answer of either endpoint: a choice has a `message` or a `text`.
  *
  * @since 0.1.0
  * @category answers
  */
-export const Reply = Schema.Struct({
-  id: nullish(Schema.String),
-  model: nullish(Schema.String),
-  choices: Schema.Array(
-    Schema.Struct({
-      index: nullish(Schema.NonNegativeInt),
-      message: nullish(Piece),
-      delta: nullish(Piece),
-      text: nullish(Schema.String),
-      finish_reason: nullish(Wire.open("stop", "length", "tool_calls", "content_filter")),
-      logprobs: nullish(Wire.Json),
-    }),
-  ),
-  usage: nullish(Usage),
-})
+export const Reply = Schema.Struct({ ...about, choices: Schema.Array(WireChoice) })
+
+/**
+ * A piece of one: a choice has a `delta` or a `text`. What tells of usage, or only that the server is alive, need not
+ * have choices.
+ *
+ * @since 0.1.0
+ * @category answers
+ */
+export const ReplyPiece = Schema.Struct({ ...about, choices: nullish(Schema.Array(WireChoice)) })
 
 /**
  * @since 0.1.0

@@ -5,8 +5,8 @@ import type * as Chat from "../api/Chat.ts"
 import type { Answer, Choice, Part, ToolCall, Usage } from "../ChatClient.ts"
 import type * as Wire from "./Wire.ts"
 
-type Reply = typeof Chat.Reply.Type
-type WireChoice = Reply["choices"][number]
+type Reply = typeof Chat.ReplyPiece.Type
+type WireChoice = (typeof Chat.Reply.Type)["choices"][number]
 type WireCall = NonNullable<NonNullable<WireChoice["delta"]>["tool_calls"]>[number]
 type Said = string | null | undefined
 
@@ -27,7 +27,7 @@ export class Assembler {
       this.isStarted = true
       parts.push({ _tag: "Started", id: reply.id ?? "", model: reply.model ?? "" })
     }
-    for (const choice of reply.choices) this.readChoice(choice, parts)
+    for (const choice of reply.choices ?? []) this.readChoice(choice, parts)
     if (reply.usage) parts.push({ _tag: "Usage", usage: reply.usage })
     return parts
   }
@@ -59,9 +59,9 @@ export class Assembler {
   }
 
   private readCall(choice: number, { function: told, id, index: at }: WireCall, position: number): Part {
-    const index = at ?? position
     const calls = this.calls.get(choice) ?? new Map<number, ToolCall>()
     this.calls.set(choice, calls)
+    const index = at ?? placeOf(calls, id ?? "", position)
     const known = calls.get(index) ?? { index, id: "", name: "", arguments: "" }
     const piece = told?.arguments ?? ""
     const next: ToolCall = {
@@ -80,6 +80,13 @@ export class Assembler {
     this.calls.delete(choice)
     for (const call of calls) parts.push({ _tag: "ToolCall", choice, call })
   }
+}
+
+/** Of a call without an index: another id is another call, and none is more of the last one. */
+const placeOf = (calls: ReadonlyMap<number, ToolCall>, id: string, position: number): number => {
+  if (id === "") return Math.max(position, calls.size - 1)
+  const known = [...calls.values()].find((call) => call.id === id)
+  return known?.index ?? Math.max(position, calls.size)
 }
 
 interface Draft {

@@ -9,11 +9,11 @@ import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
-import * as Runtime from "effect/Runtime"
 import * as Scope from "effect/Scope"
 import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
 import { shorten } from "./Answer.ts"
 import { redactor } from "./Redact.ts"
+import { runBeside } from "./RunBeside.ts"
 
 export interface About {
   /** What the error names, should the fiber die. */
@@ -111,13 +111,8 @@ export const make = (
       about: About,
       work: Effect.Effect<A, FutureError>,
     ): Owned<A> => {
-      const runtime = Runtime.make({
-        context: parent.currentContext,
-        fiberRefs: parent.getFiberRefs(),
-        runtimeFlags: Runtime.defaultRuntimeFlags,
-      })
       // Nothing of it is begun when the client is over.
-      const fiber = Runtime.runFork(runtime, end === undefined ? work : Effect.interrupt)
+      const fiber = runBeside(parent, end === undefined ? work : Effect.interrupt)
       let given: FutureError | undefined
       let known: Exit.Exit<A, FutureError> | undefined
       let waiting: Set<(exit: Exit.Exit<A, FutureError>) => void> | undefined

@@ -414,6 +414,7 @@ export const make = ({
         waiting: undefined,
       }
       let owned: Owner.Owned<SampleResult.SampleResult> | undefined
+      let isGivenUp = false
       const entry = watch(ticket, (error) => owned?.fail(error))
       deadlines.add(entry)
       const place = places.enter(0)
@@ -425,7 +426,8 @@ export const make = ({
           lastDone = uptime()
           return
         }
-        Option.map(Cause.failureOption(exit.cause), session.telemetry.report)
+        // What its caller gave up is no error of anybody's.
+        if (!isGivenUp) Option.map(Cause.failureOption(exit.cause), session.telemetry.report)
         if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.failCause(exit.cause))
         // Nobody will ask for it any more, and the server may still be at it.
         if (ticket.running !== undefined && !ticket.isKnown) Runtime.runFork(runtime, cancel(ticket.running))
@@ -454,7 +456,10 @@ export const make = ({
         },
         await: started.await,
         poll: started.poll,
-        stop: started.stop,
+        stop: Effect.suspend(() => {
+          isGivenUp = true
+          return started.stop
+        }),
       }
     }
 

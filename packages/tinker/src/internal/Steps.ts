@@ -7,7 +7,8 @@ import { InvalidInput } from "../TinkerError.ts"
 /** A step that has its place in the order. */
 export interface Begun<A, E> {
   readonly finish: Effect.Effect<A, E>
-  readonly cancel: Effect.Effect<unknown>
+  /** Nobody will finish it: takes back what was not sent. */
+  readonly leave: Effect.Effect<unknown>
 }
 
 export const pipeline = <B, A, E1, R1, E2, E3>(
@@ -24,7 +25,7 @@ export const pipeline = <B, A, E1, R1, E2, E3>(
       const places = yield* Effect.makeSemaphore(outstanding)
       const begun = new Set<Begun<A, E2>>()
       // Whatever was not sent when the stream ends early is taken back.
-      yield* Effect.addFinalizer(() => Effect.forEach(begun, ({ cancel }) => cancel, { discard: true }))
+      yield* Effect.addFinalizer(() => Effect.forEach(begun, ({ leave }) => leave, { discard: true }))
       return batches.pipe(
         Stream.rechunk(1),
         Stream.zipWithIndex,

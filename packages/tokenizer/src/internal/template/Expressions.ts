@@ -18,6 +18,7 @@ import {
   Dict,
   equal,
   newKey,
+  or,
   textOf,
   truthy,
   Tuple,
@@ -52,9 +53,9 @@ export const readVariable = (scope: Scope, variable: Variable): ((frame: Frame) 
 const name = (scope: Scope, wanted: string): Evaluate => {
   const variable = scope.find(wanted)
   const missing = new Undefined(`'${wanted}' is undefined`)
-  if (variable === undefined) return (frame) => frame.run.globals.get(wanted) ?? missing
+  if (variable === undefined) return (frame) => or(frame.run.globals.get(wanted), missing)
   const read = readVariable(scope, variable)
-  return (frame) => read(frame) ?? missing
+  return (frame) => or(read(frame), missing)
 }
 
 const noArguments: Arguments = { positional: [], keyword: new Map() }

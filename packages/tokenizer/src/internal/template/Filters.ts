@@ -18,6 +18,7 @@ import {
   isList,
   Markup,
   numberOf,
+  or,
   sizeOf,
   textOf,
   truthy,
@@ -91,7 +92,7 @@ const length: Filter = (value, args, meter) => {
 const orDefault: Filter = (value, args) => {
   const [fallback, boolean] = bind("default", ["default_value", "boolean"], args)
   const isMissing = value instanceof Undefined || (boolean !== undefined && truthy(boolean) && !truthy(value))
-  return isMissing ? (fallback ?? "") : value
+  return isMissing ? or(fallback, "") : value
 }
 
 const decimal = /^[+-]?\d+(?:_\d+)*$/
@@ -116,7 +117,7 @@ const toInteger = (value: number): Value =>
 const int: Filter = (value, args, meter) => {
   const [fallback, base] = bind("int", ["default", "base"], args)
   if (value instanceof Undefined) return use(value)
-  const otherwise = fallback ?? 0
+  const otherwise = or(fallback, 0)
   const text = textOf(value)
   if (text === undefined) {
     const whole = integerOf(value)
@@ -138,7 +139,7 @@ const float: Filter = (value, args, meter) => {
   const text = textOf(value)
   if (text !== undefined) meter.text(text.length)
   const number = text === undefined ? numberOf(value) : floatOf(text)
-  return number === undefined ? (fallback ?? new Float(0)) : new Float(Number(number))
+  return number === undefined ? or(fallback, new Float(0)) : new Float(Number(number))
 }
 
 const abs: Filter = (value, args) => {
@@ -155,7 +156,7 @@ const round: Filter = (value, args, meter) => {
   if (how !== "common" && how !== "ceil" && how !== "floor") {
     return raise("FilterArgumentError", "method must be common, ceil or floor")
   }
-  const digits = Number(integerOf(precision ?? 0) ?? typeError("precision must be an integer"))
+  const digits = Number(integerOf(or(precision, 0)) ?? typeError("precision must be an integer"))
   if (value instanceof Undefined) return use(value)
   if (digits < 0 || digits > 22) return unsupported("round to so many digits")
   const number = numberOf(value)
@@ -172,7 +173,7 @@ const indent: Filter = (value, args, meter) => {
   if (value instanceof Undefined) return use(value)
   const text = textOf(value)
   if (text === undefined) return typeError(`unsupported operand type(s) for +=: '${typeName(value)}' and 'str'`)
-  const columns = integerOf(width ?? 4)
+  const columns = integerOf(or(width, 4))
   const space =
     textOf(width ?? null) ?? (columns === undefined ? typeError("width must be a number or text") : undefined)
   meter.text(Math.max(0, Number(columns ?? 0)))
@@ -205,8 +206,8 @@ const format: Filter = (value, args, meter) => {
 const truncate: Filter = (value, args, meter) => {
   const [size, killWords, end, leeway] = bind("truncate", ["length", "killwords", "end", "leeway"], args)
   const text = textOf(value) ?? unsupported("truncate of anything but text")
-  const most = Number(integerOf(size ?? 255) ?? typeError("length must be an integer"))
-  const ending = textOf(end ?? "...") ?? typeError("end must be text")
+  const most = Number(integerOf(or(size, 255)) ?? typeError("length must be an integer"))
+  const ending = textOf(or(end, "...")) ?? typeError("end must be text")
   const slack = given(leeway) ? Number(integerOf(leeway) ?? 0) : 5
   if (most < countPoints(ending))
     return raise("AssertionError", `expected length >= ${countPoints(ending)}, got ${most}`)
@@ -241,7 +242,7 @@ const textFilters: Readonly<Record<string, Filter>> = {
   ),
   center: (value, args, meter) => {
     const [width] = bind("center", ["width"], args)
-    const size = Number(integerOf(width ?? 80) ?? typeError("width must be an integer"))
+    const size = Number(integerOf(or(width, 80)) ?? typeError("width must be an integer"))
     const text = str(meter, value)
     const missing = size - countPoints(text)
     if (missing <= 0) return text

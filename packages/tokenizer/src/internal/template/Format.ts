@@ -70,7 +70,8 @@ export const percentFormat = (meter: Meter, template: string, value: Value): str
       } else {
         named = true
         if (!(value instanceof Dict)) return typeError("format requires a mapping")
-        item = value.entries.get(key) ?? raise("KeyError", key)
+        item = value.entries.get(key)
+      if (item === undefined) return raise("KeyError", key)
       }
       const sign = flags.includes("+") ? "+" : flags.includes(" ") ? " " : ""
       const size = Number(width ?? 0)
@@ -158,10 +159,9 @@ export const braceFormat = (
     if (path === undefined) return raise("ValueError", `Single '${match}' encountered in format string`)
     const first = /^[^.[]*/.exec(path)?.[0] ?? ""
     const index = first === "" ? next++ : /^\d+$/.test(first) ? Number(first) : undefined
-    let value: Value =
-      index === undefined
-        ? (keyword.get(first) ?? raise("KeyError", first))
-        : (positional[index] ?? raise("IndexError", "Replacement index out of range for positional args tuple"))
+    const found = index === undefined ? keyword.get(first) : positional[index]
+    if (found === undefined) return raise(index === undefined ? "KeyError" : "IndexError", `nothing is given for {${path}}`)
+    let value: Value = found
     for (const [, attribute, item] of path.slice(first.length).matchAll(/\.([^.[]+)|\[([^\]]+)\]/g)) {
       value = lookup(value, attribute ?? item ?? "", attribute !== undefined)
     }

@@ -17,6 +17,7 @@ import {
   Loop,
   Markup,
   Namespace,
+  or,
   Range,
   textOf,
   Tuple,
@@ -49,13 +50,20 @@ const formatMethod = (meter: Meter, value: Value): Callable =>
       : unsupported("format of marked text"),
   )
 
+/** What macros, generators and views of dicts have in Python, and nobody asks for. */
+const refused = new Set(
+  "name arguments catch_kwargs catch_varargs caller explicit_caller fromkeys".split(" ").concat(
+    "close send throw gi_code gi_frame gi_running gi_suspended gi_yieldfrom isdisjoint mapping".split(" "),
+  ),
+)
+
 /** What the type itself has under the name. */
 const attribute = (meter: Meter, value: Value, name: string): Value | undefined => {
   if (name.startsWith("__") && name.endsWith("__")) return unsupported(`the attribute ${name}`)
   if (value instanceof Namespace) return value.attributes.get(name)
   if (value instanceof Loop) return value.attribute(name)
   if (value instanceof Callable || value instanceof Generator || value instanceof DictView) {
-    return unsupported(`the attribute ${name} of a ${typeName(value)}`)
+    return refused.has(name) ? unsupported(`the attribute ${name} of a ${typeName(value)}`) : undefined
   }
   if (value instanceof Tuple && value.names.includes(name)) return value.items[value.names.indexOf(name)]
   if (name === "format" && textOf(value) !== undefined) return formatMethod(meter, value)
@@ -90,7 +98,9 @@ const item = (meter: Meter, value: Value, key: Value): Value | undefined => {
 /** `value.name` */
 export const getAttribute = (meter: Meter, value: Value, name: string): Value => {
   if (value instanceof Undefined) return use(value)
-  return attribute(meter, value, name) ?? item(meter, value, name) ?? absent(meter, value, name)
+  const own = attribute(meter, value, name)
+  if (own !== undefined) return own
+  return or(item(meter, value, name), absent(meter, value, name))
 }
 
 /** `value[key]` */
@@ -99,5 +109,5 @@ export const getItem = (meter: Meter, value: Value, key: Value): Value => {
   const found = item(meter, value, key)
   if (found !== undefined) return found
   const name = textOf(key)
-  return (name === undefined ? undefined : attribute(meter, value, name)) ?? absent(meter, value, key)
+  return or(name === undefined ? undefined : attribute(meter, value, name), absent(meter, value, key))
 }

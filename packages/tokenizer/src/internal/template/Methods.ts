@@ -15,6 +15,7 @@ import {
   isHashable,
   keyOf,
   Markup,
+  or,
   textOf,
   Tuple,
   typeName,
@@ -219,7 +220,7 @@ const dictMethods: Readonly<Record<string, Method<Dict>>> = {
     const [wanted, fallback] = bind("get", ["key", "default"], args, 1, true)
     if (!isHashable(wanted ?? null)) return typeError(`unhashable type: '${typeName(wanted ?? null)}'`)
     const key = keyOf(wanted ?? null)
-    return (key === undefined ? undefined : dict.entries.get(key)) ?? fallback ?? null
+    return or(key === undefined ? undefined : dict.entries.get(key), or(fallback, null))
   },
   items: (dict, args) => {
     bind("items", [], args)

@@ -23,8 +23,8 @@ const constants = new Map<string, boolean | null>([
 /** Statements that jinja2 has, with which a template would be more than one file, or printed otherwise. */
 const refusedStatements = new Set(["include", "import", "from", "extends", "block", "autoescape"])
 
-/** What Python knows by name and we can't do exactly: chance, blind text, and objects that change. */
-const refusedNames = new Set(["lipsum", "cycler", "joiner"])
+/** What Python knows by name and we can't do exactly: blind text, objects that change, and the template itself. */
+const refusedNames = new Set(["lipsum", "cycler", "joiner", "self"])
 
 const comparisons = new Set<string>(["==", "!=", "<", "<=", ">", ">="])
 

@@ -20,6 +20,7 @@ import {
   isList,
   iterate,
   Markup,
+  or,
   Range,
   textOf,
   truthy,
@@ -161,7 +162,7 @@ const last: Filter = (value, args, meter) => {
   if (items === undefined) {
     return typeError(`'${typeName(value)}' object is not reversible`)
   }
-  return items.at(-1) ?? new Undefined("No last item, sequence was empty.")
+  return or(items.at(-1), new Undefined("No last item, sequence was empty."))
 }
 
 const first: Filter = (value, args) => {
@@ -173,7 +174,7 @@ const first: Filter = (value, args) => {
 const join: Filter = (value, args, meter) => {
   const [separator, attribute] = bind("join", ["d", "attribute"], args)
   const get = getter(meter, attribute)
-  const between = str(meter, separator ?? "")
+  const between = str(meter, or(separator, ""))
   const parts: Array<string> = []
   let length = 0
   for (const item of iterate(value)) {
@@ -240,7 +241,7 @@ const sum: Filter = (value, args, meter) => {
   const [attribute, start] = bind("sum", ["attribute", "start"], args)
   if (textOf(start ?? null) !== undefined) return typeError("sum() can't sum strings [use ''.join(seq) instead]")
   const get = getter(meter, attribute)
-  let total: Value = start ?? 0
+  let total: Value = or(start, 0)
   for (const item of iterate(value)) {
     meter.spend(1)
     total = arithmetic(meter, "+", total, get(item))

@@ -211,7 +211,9 @@ const compileMacro = (
     }
     slots.forEach((slot, index) => (frame.slots[slot] = given[index]))
     enter(frame)
-    slots.forEach((slot, index) => (frame.slots[slot] ??= fallbacks[index]?.(frame)))
+    slots.forEach((slot, index) => {
+      if (frame.slots[slot] === undefined) frame.slots[slot] = fallbacks[index]?.(frame)
+    })
   }
 
   return (outer) =>

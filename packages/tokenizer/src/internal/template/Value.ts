@@ -213,6 +213,9 @@ export type Value =
   | Loop
   | Callable
 
+/** `??` would take None for nothing. */
+export const or = (value: Value | undefined, otherwise: Value): Value => (value === undefined ? otherwise : value)
+
 export const isList = (value: Value): value is List => Array.isArray(value)
 
 /** The text of a `str`, marked or not. */

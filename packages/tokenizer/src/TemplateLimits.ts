@@ -10,9 +10,9 @@
  * @category models
  */
 export interface TemplateLimits {
-  /** Statements, calls, items visited and, for each 16 characters that are worked on, one. Default: 20 million. */
+  /** Statements, items visited, calls (eight each) and, for each 16 characters that are worked on, one. Default: 10 million. */
   readonly steps: number
-  /** The longest text, the result included, in UTF-16 units. Default: 2²⁶. */
+  /** The longest text, the result included, in UTF-16 units. Default: 2²⁴. */
   readonly length: number
   /** How deep macros may call each other, syntax may be nested, and data may be nested. Default: 200. */
   readonly depth: number
@@ -24,4 +24,4 @@ export interface TemplateLimits {
  * @since 0.1.0
  * @category constants
  */
-export const defaults: TemplateLimits = { steps: 20_000_000, length: 2 ** 26, depth: 200 }
+export const defaults: TemplateLimits = { steps: 10_000_000, length: 2 ** 24, depth: 200 }

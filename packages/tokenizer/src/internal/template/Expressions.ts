@@ -1,5 +1,5 @@
 /** Expressions as functions of the variables: what can be decided once is decided once. */
-import { typeError } from "./Failure.ts"
+import { Failure, typeError } from "./Failure.ts"
 import { filterNamed } from "./Filters.ts"
 import { getAttribute, getItem } from "./Lookup.ts"
 import type { Meter } from "./Meter.ts"
@@ -188,6 +188,25 @@ const compileTest = (scope: Scope, expression: Extract<Expression, { kind: "test
 
 const nothing: Evaluate = () => null
 
+const compileSlice = (scope: Scope, expression: Extract<Expression, { kind: "slice" }>): Evaluate => {
+  const parts = [expression.from, expression.to, expression.by]
+  const of = compile(scope, expression.of)
+  const [from = nothing, to = nothing, by = nothing] = parts.map((bound) =>
+    bound === undefined ? nothing : compile(scope, bound),
+  )
+  const evaluate: Evaluate = (frame) => slice(frame.meter, of(frame), from(frame), to(frame), by(frame))
+  if ([expression.of, ...parts].some((part) => part !== undefined && part.kind !== "constant")) return evaluate
+  // What is constant jinja2 works out beforehand, in a way that knows no errors.
+  return (frame) => {
+    try {
+      return evaluate(frame)
+    } catch (problem) {
+      if (problem instanceof Failure && problem.detail.exception === "TypeError") return new Undefined(problem.message)
+      throw problem
+    }
+  }
+}
+
 export const compile = (scope: Scope, expression: Expression): Evaluate => {
   switch (expression.kind) {
     case "constant": {
@@ -262,14 +281,8 @@ export const compile = (scope: Scope, expression: Expression): Evaluate => {
       const key = compile(scope, expression.key)
       return (frame) => getItem(frame.meter, of(frame), key(frame))
     }
-    case "slice": {
-      const of = compile(scope, expression.of)
-      const [from, to, by] = [expression.from, expression.to, expression.by].map((bound) =>
-        bound === undefined ? nothing : compile(scope, bound),
-      )
-      return (frame) =>
-        slice(frame.meter, of(frame), (from ?? nothing)(frame), (to ?? nothing)(frame), (by ?? nothing)(frame))
-    }
+    case "slice":
+      return compileSlice(scope, expression)
     case "call": {
       const callee = compile(scope, expression.callee)
       const args = compileArguments(scope, expression.args)

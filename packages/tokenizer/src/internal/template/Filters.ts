@@ -2,6 +2,7 @@
 import { bind } from "./Arguments.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"
 import { fixed, padded, percentFormat } from "./Format.ts"
+import { payReplacement } from "./Methods.ts"
 import { arithmetic, escapeHtml, negate } from "./Operators.ts"
 import { json, str } from "./Printing.ts"
 import type { Filter } from "./SequenceFilters.ts"
@@ -190,7 +191,7 @@ const replace: Filter = (value, args, meter) => {
   const [old, fresh, count] = bind("replace", ["old", "new", "count"], args, 2)
   const [text, from, to] = [str(meter, value), str(meter, old ?? null), str(meter, fresh ?? null)]
   const limit = given(count) ? (integerOf(count) ?? typeError("count must be an integer")) : -1
-  meter.text(text.length + Math.max(0, to.length - from.length) * Text.occurrences(text, from))
+  payReplacement(meter, text, from, to)
   return Text.replace(text, from, to, Number(limit))
 }
 

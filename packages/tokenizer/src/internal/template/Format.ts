@@ -71,7 +71,7 @@ export const percentFormat = (meter: Meter, template: string, value: Value): str
         named = true
         if (!(value instanceof Dict)) return typeError("format requires a mapping")
         item = value.entries.get(key)
-      if (item === undefined) return raise("KeyError", key)
+        if (item === undefined) return raise("KeyError", key)
       }
       const sign = flags.includes("+") ? "+" : flags.includes(" ") ? " " : ""
       const size = Number(width ?? 0)
@@ -160,7 +160,8 @@ export const braceFormat = (
     const first = /^[^.[]*/.exec(path)?.[0] ?? ""
     const index = first === "" ? next++ : /^\d+$/.test(first) ? Number(first) : undefined
     const found = index === undefined ? keyword.get(first) : positional[index]
-    if (found === undefined) return raise(index === undefined ? "KeyError" : "IndexError", `nothing is given for {${path}}`)
+    if (found === undefined)
+      return raise(index === undefined ? "KeyError" : "IndexError", `nothing is given for {${path}}`)
     let value: Value = found
     for (const [, attribute, item] of path.slice(first.length).matchAll(/\.([^.[]+)|\[([^\]]+)\]/g)) {
       value = lookup(value, attribute ?? item ?? "", attribute !== undefined)

@@ -52,9 +52,9 @@ const formatMethod = (meter: Meter, value: Value): Callable =>
 
 /** What macros, generators and views of dicts have in Python, and nobody asks for. */
 const refused = new Set(
-  "name arguments catch_kwargs catch_varargs caller explicit_caller fromkeys".split(" ").concat(
-    "close send throw gi_code gi_frame gi_running gi_suspended gi_yieldfrom isdisjoint mapping".split(" "),
-  ),
+  "name arguments catch_kwargs catch_varargs caller explicit_caller fromkeys"
+    .split(" ")
+    .concat("close send throw gi_code gi_frame gi_running gi_suspended gi_yieldfrom isdisjoint mapping".split(" ")),
 )
 
 /** What the type itself has under the name. */

@@ -41,6 +41,12 @@ export class Meter {
     }
   }
 
+  /** An integer of so many binary digits is calculated with. Python can't print those of more than 4300 decimal ones. */
+  bits(length: number): void {
+    if (length > 65_536) throw new Failure("Limit", "an integer has more than 65536 binary digits")
+    this.spend(1 + length / 64)
+  }
+
   nested<A>(work: () => A): A {
     if (this.depth >= this.limits.depth) {
       throw new Failure("Limit", `the template recurses more than ${this.limits.depth} levels deep`)

@@ -138,11 +138,19 @@ const joinTexts: Method<string> = (text, args, meter) => {
   return texts.join(text)
 }
 
+/** Each place costs a step, and what the text grows by is known before it grows. */
+export const payReplacement = (meter: Meter, text: string, from: string, to: string): void => {
+  meter.text(text.length)
+  const places = Text.occurrences(text, from)
+  meter.spend(places)
+  meter.text(text.length + Math.max(0, to.length - from.length) * places)
+}
+
 const replaceText: Method<string> = (text, args, meter) => {
   if (args.keyword.has("count")) return unsupported("replace(count=…), which older versions of Python refuse,")
   const [old, fresh, count] = bind("replace", ["old", "new", "count"], args, 2, true)
   const [from, to] = [needText(old, "replace() argument 1"), needText(fresh, "replace() argument 2")]
-  meter.text(text.length + Math.max(0, to.length - from.length) * Text.occurrences(text, from))
+  payReplacement(meter, text, from, to)
   return Text.replace(text, from, to, needInteger(count, -1))
 }
 

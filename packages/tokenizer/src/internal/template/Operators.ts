@@ -26,14 +26,15 @@ type Integer = number | bigint
 /** `number` where it is exact, else once more with `bigint`. */
 const exact = (fast: number, slow: () => bigint): Integer => (Number.isSafeInteger(fast) ? fast + 0 : integer(slow()))
 
+const bitsOf = (value: Integer): number => value.toString(16).length * 4
+
 /** The digits of a power are bounded before it is taken. */
 const power = (meter: Meter, base: Integer, exponent: Integer): Value => {
   if (exponent < 0) {
     if (base === 0) return raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")
     return new Float(Number(base) ** Number(exponent))
   }
-  const size = base.toString(2).length * Number(exponent)
-  meter.text(size)
+  meter.bits(base === 0 || base === 1 || base === -1 ? 1 : bitsOf(base) * Number(exponent))
   return exact(Number(base) ** Number(exponent), () => BigInt(base) ** BigInt(exponent))
 }
 
@@ -44,7 +45,7 @@ const floorDivide = (a: bigint, b: bigint): bigint => {
 
 const integers = (meter: Meter, sign: ArithmeticSign, a: Integer, b: Integer): Value => {
   const [x, y] = [Number(a), Number(b)]
-  if (typeof a === "bigint" || typeof b === "bigint") meter.text(a.toString(16).length + b.toString(16).length)
+  if (typeof a === "bigint" || typeof b === "bigint") meter.bits(bitsOf(a) + bitsOf(b))
   switch (sign) {
     case "+":
       return exact(x + y, () => BigInt(a) + BigInt(b))

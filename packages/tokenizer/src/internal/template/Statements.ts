@@ -219,6 +219,7 @@ const compileMacro = (
   return (outer) =>
     new Callable(name, (args) =>
       outer.meter.nested(() => {
+        outer.meter.spend(8)
         const frame = new Frame(outer.run, unit.size, outer)
         const { line } = outer.run
         bindArguments(frame, args)

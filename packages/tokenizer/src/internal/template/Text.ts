@@ -1,6 +1,6 @@
 /** What Python's `str` does where JavaScript's `string` does something else. */
 import { raise, unsupported } from "./Failure.ts"
-import { isFlat } from "./Value.ts"
+import { countPoints, isFlat } from "./Value.ts"
 
 /** White space to Python, as the inside of a character class. `\s` of JavaScript has others. */
 export const spaces = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
@@ -100,9 +100,15 @@ export const splitLines = (text: string, keepEnds: boolean): Array<string> => {
   return keepEnds ? lines : lines.map((line) => line.replace(/(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])$/, ""))
 }
 
+const countParts = (text: string, part: string): number => {
+  let count = 0
+  for (let at = text.indexOf(part); at !== -1; at = text.indexOf(part, at + part.length)) count++
+  return count
+}
+
 /** How often it occurs, without overlap; before and after each letter if it is empty. */
 export const occurrences = (text: string, part: string): number =>
-  part === "" ? Array.from(text).length + 1 : text.split(part).length - 1
+  part === "" ? countPoints(text) + 1 : countParts(text, part)
 
 export const replace = (text: string, old: string, fresh: string, limit: number): string => {
   if (old !== "") {

@@ -245,6 +245,8 @@ CONSTRUCTS = """
 {{ 'a' is string }} {{ 'a' is iterable }} {{ 'a' is sequence }} {{ d is mapping }} {{ d is sequence }} {{ d.items() is sequence }} {{ none is iterable }} {{ missing is iterable }} {{ 5 is sequence }} {{ range is callable }} {{ names is sequence }} {{ names is not mapping }} {{ namespace() is mapping }}
 {{ 3 is odd }} {{ 4 is even }} {{ -3 is odd }} {{ 9 is divisibleby 3 }} {{ 9 is divisibleby(2) }} {{ 'a' is in names }} {{ 'a' is eq 'a' }} {{ 1 is ne 2 }} {{ 1 is lt 2 }} {{ 2 is ge(2) }} {{ 'ab' is lower }} {{ 'AB' is upper }} {{ none is sameas none }} {{ 1 is sameas true }} {{ n is gt 5 and n is lessthan 9 }} {{ 'a' is not in 'xyz' }}
 {{ 'a' is odd }}
+{% if n %}{{ n }}{% elif n|nobody_knows %}{{ n|nobody_knows }}{% elif n is nobody_knows %}{% endif %}
+{% if n %}{{ n|nobody_knows }}{% endif %}
 # white space
 {% if true %}
 a

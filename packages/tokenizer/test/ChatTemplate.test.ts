@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
-import type { TemplateError } from "@effect-tinker/tokenizer"
-import { ChatTemplate, ExactJson, Tokenizer } from "@effect-tinker/tokenizer"
+import type { TemplateError, Tokenizer } from "@effect-tinker/tokenizer"
+import { ChatTemplate, ExactJson } from "@effect-tinker/tokenizer"
 import { DateTime, Effect, Either, FastCheck, Option, TestClock } from "effect"
 
 const nobody: ChatTemplate.RenderInput = { messages: [] }

@@ -1,5 +1,5 @@
 /** Expressions as functions of the variables: what can be decided once is decided once. */
-import { Failure, typeError } from "./Failure.ts"
+import { Failure, raise, typeError } from "./Failure.ts"
 import { filterNamed } from "./Filters.ts"
 import { getAttribute, getItem } from "./Lookup.ts"
 import type { Meter } from "./Meter.ts"
@@ -167,8 +167,8 @@ const concat =
 const compileFilter = (scope: Scope, expression: Extract<Expression, { kind: "filter" }>): Evaluate => {
   const of = compile(scope, expression.of)
   const args = compileArguments(scope, expression.args)
-  const filter = filterNamed(expression.name)
-  if (filter === undefined) return typeError(`No filter named '${expression.name}'.`)
+  const unknown = () => raise("TemplateRuntimeError", `No filter named '${expression.name}' found.`)
+  const filter = filterNamed(expression.name) ?? unknown
   return (frame) => {
     frame.meter.spend(1)
     return filter(of(frame), args(frame), frame.meter)
@@ -178,8 +178,8 @@ const compileFilter = (scope: Scope, expression: Extract<Expression, { kind: "fi
 const compileTest = (scope: Scope, expression: Extract<Expression, { kind: "test" }>): Evaluate => {
   const of = compile(scope, expression.of)
   const args = compileArguments(scope, expression.args)
-  const test = testNamed(expression.name)
-  if (test === undefined) return typeError(`No test named '${expression.name}'.`)
+  const unknown = () => raise("TemplateRuntimeError", `No test named '${expression.name}' found.`)
+  const test = testNamed(expression.name) ?? unknown
   return (frame) => {
     frame.meter.spend(1)
     return test(of(frame), args(frame), frame.meter)

@@ -218,8 +218,8 @@ export const slice = (meter: Meter, value: Value, from: Value, to: Value, by: Va
   const [first, last, step] = [bound(from), bound(to), bound(by) ?? 1]
   if (step === 0) return raise("ValueError", "slice step cannot be zero")
   if (items !== undefined) {
-    meter.spend(items.length)
     const [start, stop] = indices(items.length, first, last, step)
+    meter.spend(1 + Math.abs(stop - start) / 4)
     const part = step === 1 ? items.slice(start, Math.max(start, stop)) : sliceItems(items, start, stop, step)
     return value instanceof Tuple ? new Tuple(part) : part
   }

@@ -26,6 +26,11 @@ const refusedStatements = new Set(["include", "import", "from", "extends", "bloc
 /** What Python knows by name and we can't do exactly: blind text, objects that change, and the template itself. */
 const refusedNames = new Set(["lipsum", "cycler", "joiner", "self"])
 
+/** Filters and tests that jinja2 has and we don't; any other name that is unknown is unknown to it too. */
+const refusedFilters = new Set(
+  "attr filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr filter test".split(" "),
+)
+
 const comparisons = new Set<string>(["==", "!=", "<", "<=", ">", ">="])
 
 const isComparison = (sign: string): sign is ComparisonSign => comparisons.has(sign)
@@ -37,6 +42,8 @@ class Parser {
   nesting = 0
   /** How many loops the statement is in, inside of the macro it is in. */
   loops = 0
+  /** Whether it is directly under a condition, where jinja2 minds an unknown filter only when it gets there. */
+  isConditional = false
 
   constructor(source: string, depth: number) {
     this.tokens = tokenize(source)
@@ -146,9 +153,22 @@ class Parser {
   separate(parse: () => Body): Body {
     const { loops } = this
     this.loops = 0
-    const body = parse()
+    const body = this.conditionally(false, parse)
     this.loops = loops
     return body
+  }
+
+  conditionally<A>(isConditional: boolean, parse: () => A): A {
+    const outer = this.isConditional
+    this.isConditional = isConditional
+    const result = parse()
+    this.isConditional = outer
+    return result
+  }
+
+  /** What nobody can know is an error where it is; what Python knows is refused. */
+  unknown(kind: string, name: string, line: number): void {
+    if (!this.isConditional || refusedFilters.has(name)) unsupported(`the ${kind} ${name}`, line)
   }
 
   statement(line: number): ReadonlyArray<Statement> {
@@ -156,7 +176,7 @@ class Parser {
     const name = this.name()
     switch (name) {
       case "if":
-        return [this.ifStatement(line)]
+        return [this.conditionally(true, () => this.ifStatement(line))]
       case "for":
         return [this.forStatement(line)]
       case "set":
@@ -201,12 +221,12 @@ class Parser {
     const target = this.target("in")
     this.expect("name", "in")
     const items = this.tuple(false, "recursive")
-    const test = this.skip("name", "if") ? this.expression() : undefined
+    const test = this.skip("name", "if") ? this.conditionally(false, () => this.expression()) : undefined
     if (this.is("name", "recursive")) unsupported("a recursive loop", line)
     this.loops++
-    const body = this.block("endfor", "else")
+    const body = this.conditionally(false, () => this.block("endfor", "else"))
     this.loops--
-    const otherwise = this.next().value === "else" ? this.blockTo("endfor") : []
+    const otherwise = this.next().value === "else" ? this.conditionally(false, () => this.blockTo("endfor")) : []
     if (namesOf(target).includes("loop")) this.fail("Can't assign to special loop variable in for-loop target", line)
     return { kind: "for", target, items, test, body, otherwise, line }
   }
@@ -215,7 +235,7 @@ class Parser {
     const target = this.target(undefined, true)
     if (this.skip("sign", "=")) return { kind: "set", target, value: this.tuple(), line }
     const filter = this.filters({ kind: "captured" })
-    return { kind: "setBlock", target, filter, body: this.blockTo("endset"), line }
+    return { kind: "setBlock", target, filter, body: this.conditionally(false, () => this.blockTo("endset")), line }
   }
 
   macro(line: number): Statement {
@@ -233,7 +253,7 @@ class Parser {
 
   filterBlock(line: number): Statement {
     const filter = this.filters(this.filter({ kind: "captured" }))
-    return { kind: "filterBlock", filter, body: this.blockTo("endfilter"), line }
+    return { kind: "filterBlock", filter, body: this.conditionally(false, () => this.blockTo("endfilter")), line }
   }
 
   withStatement(line: number): Statement {
@@ -244,7 +264,7 @@ class Parser {
       this.expect("sign", "=")
       bindings.push([target, this.expression()])
     }
-    return { kind: "with", bindings, body: this.blockTo("endwith"), line }
+    return { kind: "with", bindings, body: this.conditionally(false, () => this.blockTo("endwith")), line }
   }
 
   printStatement(line: number): ReadonlyArray<Statement> {
@@ -568,7 +588,7 @@ class Parser {
   filter(of: Expression): Expression {
     const { line } = this.current
     const name = this.dotted()
-    if (filterNamed(name) === undefined) unsupported(`the filter ${name}`, line)
+    if (filterNamed(name) === undefined) this.unknown("filter", name, line)
     return { kind: "filter", of, name, args: this.is("sign", "(") ? this.args() : noArguments }
   }
 
@@ -587,7 +607,7 @@ class Parser {
     const { line } = this.current
     const isNegated = this.skip("name", "not")
     const name = this.dotted()
-    if (testNamed(name) === undefined) unsupported(`the test ${name}`, line)
+    if (testNamed(name) === undefined) this.unknown("test", name, line)
     let args = noArguments
     if (this.is("sign", "(")) args = this.args()
     else if (this.takesOperand()) {

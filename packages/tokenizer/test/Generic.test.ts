@@ -55,6 +55,22 @@ describe("a renderer made of a template", () => {
     }),
   )
 
+  it.effect("asks as the renderers of Qwen3 ask", () =>
+    Effect.gen(function* () {
+      const { renderer } = yield* make("qwen3", forgetful)
+      const text = FastCheck.string({ unit: "grapheme", maxLength: 12 }).filter((text) => !/^\s|</.test(text))
+      const talk = FastCheck.array(FastCheck.tuple(text, text), { minLength: 1, maxLength: 3 })
+      for (const name of ["qwen3", "qwen3_instruct"] as const) {
+        const { renderer: own } = yield* RendererGoldens.load(name)
+        for (const turns of FastCheck.sample(talk, { seed: 4, numRuns: 40 })) {
+          const asked = turns.flatMap(([one, other]) => [Message.user(one), Message.assistant(other)])
+          const messages = [Message.system("Be kind."), ...asked, question]
+          expect(yield* renderer.generationPrompt(messages)).toEqual(yield* own.generationPrompt(messages))
+        }
+      }
+    }),
+  )
+
   it.effect("learns what the model writes, up to its end and no further", () =>
     Effect.gen(function* () {
       const { renderer, tokenizer } = yield* make("qwen3", forgetful)
@@ -78,6 +94,16 @@ describe("a renderer made of a template", () => {
       const early = `${forgetful}{{ messages | length }}`
       const { renderer: counting } = yield* make("qwen3", early)
       expect(yield* Effect.flip(counting.supervisedExample(two))).toMatchObject({ reason: "NoPrefix" })
+
+      // The prompt ends within a word: two tokens when the model writes on, and one when it is read again.
+      const within = `{% for m in messages %}<|im_start|>{{ m.role }}
+th{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+th{% endif %}`
+      const { renderer: cutting } = yield* make("qwen3", within)
+      const merged = [question, Message.assistant("e answer"), question, Message.assistant("e end")]
+      const cut = yield* Effect.either(cutting.supervisedExample(merged, "all_assistant_messages"))
+      expect(Either.isLeft(cut) ? cut.left.message : "no error").toContain("messages[3]: what the model is given")
+      expect(yield* cutting.supervisedExamples(merged, "last_assistant_turn")).toHaveLength(1)
 
       const reasoned = Message.assistant([Message.thinking("2+3"), Message.text("5")])
       const { renderer } = yield* make("qwen3", forgetful)

@@ -24,6 +24,11 @@ export type Tokens = ReadonlyArray<number> | Int32Array | Uint32Array
 export interface EncodeOptions {
   /** Whether the tokens that the definition puts around a text (BOS and the like) are added. Default: true. */
   readonly addSpecialTokens?: boolean | undefined
+  /**
+   * Whether special tokens that are written out in the text are text like any other, so that nobody can put an end of a
+   * turn into a message. Default: false. With `addSpecialTokens` only on the native backend.
+   */
+  readonly splitSpecialTokens?: boolean | undefined
 }
 
 /**

@@ -37,19 +37,30 @@ export class TokenizerBackend extends Context.Tag("@effect-tinker/tokenizer/Toke
 
 type Make = (definition: Definition.Definition) => Effect.Effect<Assemble.Library, TokenizerError>
 
+/** Tokens have the ids that the definition gives them, or it is not used. */
+const checked =
+  (make: Make): Make =>
+  (definition) =>
+    Effect.flatMap(make(definition), (made) => {
+      const moved = definition.addedTokens.find(({ content, id }) => !Option.contains(made.tokenToId(content), id))
+      return moved === undefined
+        ? Effect.succeed(made)
+        : new TokenizerError({
+            reason: "Invalid",
+            tokenizer: definition.name,
+            problem: `the token ${JSON.stringify(moved.content)} can't have the id ${moved.id}`,
+          })
+    })
+
 const withLibrary = (library: Effect.Effect<Make, TokenizerError>): Service => ({
   make: (files) =>
     Effect.gen(function* () {
-      const make = yield* library
+      const make = checked(yield* library)
       const definition = yield* Definition.read(files)
       const made = yield* make(definition)
-      const moved = definition.addedTokens.find(({ content, id }) => !Option.contains(made.tokenToId(content), id))
-      if (moved === undefined) return Assemble.make(definition, made)
-      return yield* new TokenizerError({
-        reason: "Invalid",
-        tokenizer: files.name,
-        problem: `the token ${JSON.stringify(moved.content)} can't have the id ${moved.id}`,
-      })
+      // Few texts need it, so it is made for the first of them.
+      const plain = yield* Effect.cached(Effect.suspend(() => make(Definition.withoutSpecialTokens(definition))))
+      return Assemble.make(definition, made, plain)
     }),
 })
 

@@ -3,8 +3,17 @@ import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import { InvalidInput } from "effect-tinker/TinkerError"
-import type { Decoder, DecodeOptions, Encoded, Service, SpecialToken, SpecialTokens, Tokens } from "../Tokenizer.ts"
-import type { TokenizerError } from "../TokenizerError.ts"
+import type {
+  Decoder,
+  DecodeOptions,
+  Encoded,
+  EncodeOptions,
+  Service,
+  SpecialToken,
+  SpecialTokens,
+  Tokens,
+} from "../Tokenizer.ts"
+import { TokenizerError } from "../TokenizerError.ts"
 import * as Decoding from "./Decoding.ts"
 import type { Definition, Role } from "./Definition.ts"
 
@@ -103,7 +112,31 @@ const kept = (decode: (ids: Array<number>) => Effect.Effect<string, TokenizerErr
   }
 }
 
-export const make = (definition: Definition, library: Library): Service => {
+/** Which library encodes these texts: the plain one only where a special token may be written out in one of them. */
+const chosenFor = (definition: Definition, library: Library, plain: Effect.Effect<Library, TokenizerError>) => {
+  const special = definition.addedTokens.filter((token) => token.special)
+  // These are looked for in the normalized text, which only the library knows.
+  const hidden = special.some(({ normalized }) => normalized)
+  return (texts: ReadonlyArray<string>, options: EncodeOptions | undefined): Effect.Effect<Library, TokenizerError> => {
+    if (options?.splitSpecialTokens !== true) return Effect.succeed(library)
+    if (!hidden && !texts.some((text) => special.some(({ content }) => text.includes(content)))) {
+      return Effect.succeed(library)
+    }
+    return library.backend === "portable" && (options.addSpecialTokens ?? true)
+      ? new TokenizerError({
+          reason: "Unsupported",
+          tokenizer: definition.name,
+          problem: "the portable backend can't add special tokens to a text in which they are text",
+        })
+      : plain
+  }
+}
+
+export const make = (
+  definition: Definition,
+  library: Library,
+  plain: Effect.Effect<Library, TokenizerError>,
+): Service => {
   const named = (content: string): Option.Option<SpecialToken> =>
     Option.map(library.tokenToId(content), (id) => ({ content, id }))
   const byRole = (role: Role) =>
@@ -120,6 +153,8 @@ export const make = (definition: Definition, library: Library): Service => {
   }
   const tokens = tokensOf(definition, library.idToToken)
   const run = Decoding.compile(definition.decoder)
+  const chosen = chosenFor(definition, library, plain)
+  const adds = (options: EncodeOptions | undefined) => options?.addSpecialTokens ?? true
   const skips = (options: DecodeOptions | undefined) => options?.skipSpecialTokens ?? false
   return {
     name: definition.name,
@@ -132,17 +167,17 @@ export const make = (definition: Definition, library: Library): Service => {
     encode: (text, options) =>
       Effect.flatMap(
         Effect.suspend(() => checkText("text", text)),
-        (checked) => library.encode(checked, options?.addSpecialTokens ?? true),
+        (checked) => Effect.flatMap(chosen([checked], options), (by) => by.encode(checked, adds(options))),
       ),
     encodeWithOffsets: (text, options) =>
       Effect.flatMap(
         Effect.suspend(() => checkText("text", text)),
-        (checked) => library.encodeWithOffsets(checked, options?.addSpecialTokens ?? true),
+        (checked) => Effect.flatMap(chosen([checked], options), (by) => by.encodeWithOffsets(checked, adds(options))),
       ),
     encodeBatch: (texts, options) =>
       Effect.flatMap(
         Effect.suspend(() => Either.all(texts.map((text, i) => checkText(`texts[${i}]`, text)))),
-        (checked) => library.encodeBatch(checked, options?.addSpecialTokens ?? true),
+        (checked) => Effect.flatMap(chosen(checked, options), (by) => by.encodeBatch(checked, adds(options))),
       ),
     decode: (ids, options) =>
       Effect.flatMap(

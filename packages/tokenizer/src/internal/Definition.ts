@@ -150,3 +150,20 @@ export const read = (files: TokenizerFiles): Effect.Effect<Definition, Tokenizer
       chat: chatOf(config, map, files.chatTemplate),
     }
   })
+
+const entriesOf = (vocab: unknown): number =>
+  Array.isArray(vocab) ? vocab.length : isRecord(vocab) ? Object.keys(vocab).length : 0
+
+/**
+ * The same, for texts in which special tokens are text. Those that are not special stay what they are. Libraries number
+ * the tokens that were added one after the other, so each of them leaves something in its place that no text has.
+ */
+export const withoutSpecialTokens = (definition: Definition): Definition => {
+  const { model } = definition.json
+  const own = entriesOf(isRecord(model) ? model["vocab"] : undefined)
+  const addedTokens = definition.addedTokens.flatMap((token) =>
+    !token.special ? [token] : token.id < own ? [] : [{ ...token, content: `\uffff${token.id}\uffff`, special: false }],
+  )
+  const json = { ...definition.json, added_tokens: addedTokens }
+  return { ...definition, json, text: JSON.stringify(json), addedTokens }
+}

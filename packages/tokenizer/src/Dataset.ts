@@ -1,0 +1,264 @@
+/**
+ * Rows from files, one line each, as a stream: whatever the size of the file, no more than a line is in memory.
+ *
+ * @since 0.1.0
+ */
+import type { PlatformError } from "@effect/platform/Error"
+import * as FileSystem from "@effect/platform/FileSystem"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
+import * as Stream from "effect/Stream"
+
+/**
+ * - `TooLong`: longer than `maxLineBytes`
+ * - `InvalidUtf8`: no text
+ * - `InvalidJson`: no JSON
+ * - `InvalidRow`: JSON, and not what was expected
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export const Reason = Schema.Literal("TooLong", "InvalidUtf8", "InvalidJson", "InvalidRow")
+
+/**
+ * A line that is no row. Lines are counted from 1.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class BadLine extends Schema.TaggedError<BadLine>("@effect-tinker/tokenizer/BadLine")("BadLine", {
+  line: Schema.Number,
+  reason: Reason,
+  problem: Schema.String,
+}) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `line ${this.line}: ${this.problem}`
+  }
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  /** Whether the stream fails at a bad line, or goes on and counts it. Default: `stop`. */
+  readonly onBadLine?: "stop" | "skip" | undefined
+  /** Default: 16 MiB. */
+  readonly maxLineBytes?: number | undefined
+  /** How many bad lines are remembered. Default: 10. */
+  readonly maxExamples?: number | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Row<out A> {
+  readonly line: number
+  readonly value: A
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Counts {
+  readonly lines: number
+  readonly rows: number
+  readonly blank: number
+  readonly bad: number
+  /** The first of the bad lines. */
+  readonly examples: ReadonlyArray<BadLine>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Dataset<out A, out E = never, out R = never> {
+  readonly rows: Stream.Stream<Row<A>, E | BadLine, R>
+  /** Of the run of `rows` that began last, up to now. */
+  readonly counts: Effect.Effect<Counts>
+}
+
+const newline = 0x0a
+const mark = [0xef, 0xbb, 0xbf]
+
+/** Bytes in, lines out. */
+class Lines {
+  private pending: Array<Uint8Array> = []
+  private size = 0
+  private tooLong = false
+  private started = false
+  line = 0
+
+  private readonly most: number
+  constructor(most: number) {
+    this.most = most
+  }
+
+  private keep(bytes: Uint8Array): void {
+    if (this.tooLong || bytes.length === 0) return
+    this.size += bytes.length
+    // The mark at the start of a file is no part of its first line.
+    if (this.size > this.most + (this.started ? 0 : mark.length)) {
+      this.tooLong = true
+      this.pending = []
+    } else this.pending.push(bytes)
+  }
+
+  private end(): Either.Either<string, BadLine> {
+    const parts = this.pending
+    const size = this.size
+    const tooLong = this.tooLong
+    this.pending = []
+    this.size = 0
+    this.tooLong = false
+    const line = ++this.line
+    if (tooLong) {
+      const problem = `longer than ${this.most} bytes; maxLineBytes says how long a line may be`
+      return Either.left(new BadLine({ line, reason: "TooLong", problem }))
+    }
+    let bytes = parts.length === 1 ? (parts[0] ?? new Uint8Array()) : new Uint8Array(size)
+    if (parts.length > 1) {
+      let at = 0
+      for (const part of parts) {
+        bytes.set(part, at)
+        at += part.length
+      }
+    }
+    if (!this.started) {
+      this.started = true
+      if (mark.every((byte, index) => bytes[index] === byte)) bytes = bytes.subarray(mark.length)
+    }
+    if (bytes[bytes.length - 1] === 0x0d) bytes = bytes.subarray(0, -1)
+    return Either.mapLeft(
+      Either.try(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)),
+      () => new BadLine({ line, reason: "InvalidUtf8", problem: "is not valid UTF-8" }),
+    )
+  }
+
+  push(bytes: Uint8Array): ReadonlyArray<Either.Either<string, BadLine>> {
+    const lines: Array<Either.Either<string, BadLine>> = []
+    let from = 0
+    for (let at = bytes.indexOf(newline); at !== -1; at = bytes.indexOf(newline, from)) {
+      this.keep(bytes.subarray(from, at))
+      lines.push(this.end())
+      from = at + 1
+    }
+    // The producer may use its buffer again.
+    this.keep(bytes.slice(from))
+    return lines
+  }
+
+  /** The last line may have no end. */
+  finish(): ReadonlyArray<Either.Either<string, BadLine>> {
+    return this.size === 0 ? [] : [this.end()]
+  }
+}
+
+const read = <A, E, R>(
+  bytes: Stream.Stream<Uint8Array, E, R>,
+  decode: (text: string, line: number) => Either.Either<A, BadLine>,
+  keepsBlank: boolean,
+  options: Options,
+): Dataset<A, E, R> => {
+  const { maxExamples = 10, maxLineBytes = 16 * 1024 * 1024, onBadLine = "stop" } = options
+  const none = () => ({ lines: 0, rows: 0, blank: 0, bad: 0, examples: [] as Array<BadLine> })
+  let counts = none()
+  const rows = Stream.suspend(() => {
+    const lines = new Lines(maxLineBytes)
+    counts = none()
+    const own = counts
+    const rowsOf = (
+      found: ReadonlyArray<Either.Either<string, BadLine>>,
+    ): ReadonlyArray<Either.Either<Row<A>, BadLine>> => {
+      const all: Array<Either.Either<Row<A>, BadLine>> = []
+      for (const text of found) {
+        const line = ++own.lines
+        if (Either.isRight(text) && !keepsBlank && text.right.trim() === "") {
+          own.blank++
+          continue
+        }
+        const row = Either.flatMap(text, (text) => decode(text, line))
+        if (Either.isRight(row)) {
+          own.rows++
+          all.push(Either.right({ line, value: row.right }))
+          continue
+        }
+        own.bad++
+        if (own.examples.length < maxExamples) own.examples.push(row.left)
+        if (onBadLine === "stop") {
+          all.push(Either.left(row.left))
+          return all
+        }
+      }
+      return all
+    }
+    return bytes.pipe(
+      Stream.map((piece) => rowsOf(lines.push(piece))),
+      Stream.concat(Stream.sync(() => rowsOf(lines.finish()))),
+      Stream.mapConcat((rows) => rows),
+      // Rows before a bad line are given out before it stops the stream.
+      Stream.mapEffect((row) => row),
+    )
+  })
+  return { rows, counts: Effect.sync(() => ({ ...counts, examples: [...counts.examples] })) }
+}
+
+const short = (text: string) => (text.length > 400 ? `${text.slice(0, 400)}…` : text)
+
+/**
+ * One JSON value a line, each decoded. Blank lines are counted and left out; so is a mark at the start of the file, and
+ * lines may end as on Windows.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const jsonl = <A, I, E = never, R = never>(
+  bytes: Stream.Stream<Uint8Array, E, R>,
+  schema: Schema.Schema<A, I>,
+  options: Options = {},
+): Dataset<A, E, R> => {
+  const decodeRow = Schema.decodeUnknownEither(schema)
+  return read(
+    bytes,
+    (text, line) =>
+      Either.flatMap(
+        Either.try({
+          try: (): unknown => JSON.parse(text),
+          catch: () => new BadLine({ line, reason: "InvalidJson", problem: "is not valid JSON" }),
+        }),
+        (value) =>
+          Either.mapLeft(decodeRow(value), (error) => {
+            const problem = short(ParseResult.TreeFormatter.formatErrorSync(error))
+            return new BadLine({ line, reason: "InvalidRow", problem })
+          }),
+      ),
+    false,
+    options,
+  )
+}
+
+/**
+ * Each line as it is, also if it is empty.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const lines = <E = never, R = never>(
+  bytes: Stream.Stream<Uint8Array, E, R>,
+  options: Options = {},
+): Dataset<string, E, R> => read(bytes, (text) => Either.right(text), true, options)
+
+/**
+ * The bytes of a file.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const file = (path: string): Stream.Stream<Uint8Array, PlatformError, FileSystem.FileSystem> =>
+  Stream.unwrap(Effect.map(FileSystem.FileSystem, (files) => files.stream(path)))

@@ -1,0 +1,66 @@
+/** What callers pass as what templates see. */
+import { Failure } from "./Failure.ts"
+import type { Key, Value } from "./Value.ts"
+import { Dict, Float, integer } from "./Value.ts"
+
+const refuse = (path: string, problem: string): never => {
+  throw new Failure("Input", `${path === "" ? "the input" : path} ${problem}`)
+}
+
+const numeric = (value: number, path: string): Value => {
+  if (!Number.isInteger(value) || Object.is(value, -0)) return new Float(value)
+  return Number.isSafeInteger(value)
+    ? value
+    : refuse(
+        path,
+        "is a whole number above 2⁵³, of which JavaScript has lost the end: give a bigint or an ExactJson.Float",
+      )
+}
+
+const isPlain = (value: object): boolean => {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || prototype === Object.prototype
+}
+
+/** `path` is where it is, for the error. */
+export const fromUnknown = (value: unknown, path: string, depth: number): Value => {
+  if (depth < 0) {
+    throw new Failure("Limit", `${path.slice(0, 80)}… is nested too deeply`)
+  }
+  switch (typeof value) {
+    case "string":
+    case "boolean":
+      return value
+    case "number":
+      return numeric(value, path)
+    case "bigint":
+      return integer(value)
+    case "object":
+      break
+    default:
+      return refuse(path, `is of type ${typeof value}, which is no data`)
+  }
+  if (value === null) return null
+  if (value instanceof Float) return value
+  if (Array.isArray(value)) return value.map((item, index) => fromUnknown(item, `${path}[${index}]`, depth - 1))
+  if (!(value instanceof Map) && !isPlain(value)) return refuse(path, "is an object with a class, which is no data")
+  const entries = new Map<Key, Value>()
+  for (const [key, item] of value instanceof Map ? value : Object.entries(value)) {
+    if (typeof key !== "string") return refuse(path, "has a key that is no text")
+    // As `JSON.stringify` does it.
+    if (item !== undefined) entries.set(key, fromUnknown(item, path === "" ? key : `${path}.${key}`, depth - 1))
+  }
+  return new Dict(entries)
+}
+
+const reasoningFields = ["reasoning_content", "thinking", "reasoning"]
+
+/** As transformers does it: whatever the caller calls the reasoning, templates find it under the names they use. */
+export const withReasoning = (message: Dict): Dict => {
+  const name = reasoningFields.find((field) => (message.entries.get(field) ?? null) !== null)
+  const reasoning = name === undefined ? undefined : message.entries.get(name)
+  if (reasoning === undefined) return message
+  return new Dict(
+    new Map<Key, Value>([["thinking", reasoning], ...message.entries]).set("reasoning_content", reasoning),
+  )
+}

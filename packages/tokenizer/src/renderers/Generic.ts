@@ -1,0 +1,242 @@
+/**
+ * A renderer made of any chat template, for models that have none of their own here. The template knows nothing of
+ * weights: they are found by rendering the conversation up to each answer, and where that is no prefix of the whole,
+ * the example is refused.
+ *
+ * @since 0.1.0
+ */
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as ChatTemplate from "../ChatTemplate.ts"
+import * as ExactJson from "../ExactJson.ts"
+import * as Family from "../internal/renderer/Family.ts"
+import * as Scanner from "../internal/renderer/Scanner.ts"
+import * as Tagged from "../internal/renderer/Tagged.ts"
+import { isMessage, type Message, textOf, thinkingOf, type ToolSpec } from "../Message.ts"
+import type { Example, Renderer, TrainOn } from "../Renderer.ts"
+import { type Failure, RendererError } from "../RendererError.ts"
+import type { TemplateError } from "../TemplateError.ts"
+import type * as Tokenizer from "../Tokenizer.ts"
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  /** For errors. Default: the tokenizer's. */
+  readonly name?: string | undefined
+  /** Default: the one that the tokenizer brings. */
+  readonly template?: ChatTemplate.ChatTemplate | undefined
+  /** Given to the template in every conversation. */
+  readonly tools?: ReadonlyArray<ToolSpec> | undefined
+  /** Given to the template, such as `enable_thinking`. */
+  readonly variables?: ChatTemplate.RenderInput["variables"]
+  /** The token that ends an answer. Default: the special token that the template writes after one. */
+  readonly stop?: string | undefined
+}
+
+/** As templates know messages. */
+const toTemplate = (message: Message, path: string): Family.Result<ChatTemplate.TemplateObject> =>
+  Either.gen(function* () {
+    const { name, role, toolCallId, toolCalls = [] } = message
+    const thought = thinkingOf(message)
+    const calls = yield* Either.all(
+      toolCalls.map(({ arguments: given, id, name }, index) =>
+        Either.match(ExactJson.parse(given), {
+          onLeft: ({ message }) =>
+            Family.invalid(`${path}.toolCalls[${index}].arguments`, `not valid JSON: ${message}`),
+          onRight: (args) =>
+            Either.right({ type: "function", ...(id !== undefined && { id }), function: { name, arguments: args } }),
+        }),
+      ),
+    )
+    return {
+      role,
+      content: textOf(message),
+      ...(thought !== "" && { reasoning_content: thought }),
+      ...(calls.length > 0 && { tool_calls: calls }),
+      ...(name !== undefined && { name }),
+      ...(toolCallId !== undefined && { tool_call_id: toolCallId }),
+    }
+  })
+
+/** JSON as it is, which a template takes. */
+const toolData = (tool: ToolSpec): Either.Either<ChatTemplate.TemplateObject, never> => {
+  const { description, name, parameters } = tool
+  const schema = Either.getOrElse(ExactJson.parse(JSON.stringify(parameters)), () => null)
+  return Either.right({ type: "function", function: { name, description, parameters: schema } })
+}
+
+const probe = "\u2603 answer \u2603"
+
+/**
+ * Images are refused. The extension property is not claimed, so `supervisedExamples` makes one example of each answer.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (
+  tokenizer: Tokenizer.Service,
+  options: Options = {},
+): Effect.Effect<Renderer, RendererError | TemplateError> =>
+  Effect.gen(function* () {
+    const name = options.name ?? tokenizer.name
+    const template = options.template ?? (yield* ChatTemplate.fromTokenizer(tokenizer))
+    const tools = options.tools === undefined ? undefined : yield* Either.all(options.tools.map(toolData))
+
+    const render = (messages: ReadonlyArray<Message>, addGenerationPrompt: boolean): Effect.Effect<string, Failure> =>
+      Effect.gen(function* () {
+        const given = yield* Either.all(
+          messages.map((message, index) =>
+            Either.flatMap(Family.withoutImages(name, message, `messages[${index}]`), () =>
+              toTemplate(message, `messages[${index}]`),
+            ),
+          ),
+        )
+        return yield* template.render({ messages: given, tools, addGenerationPrompt, variables: options.variables })
+      })
+
+    const refuse = (reason: RendererError["reason"], problem: string) =>
+      new RendererError({ reason, renderer: name, problem })
+
+    const user: Message = { role: "user", content: "?" }
+    const probed = yield* Effect.either(render([user, { role: "assistant", content: probe }], false))
+    const opening = yield* Effect.either(render([user], true))
+    const after = Either.isRight(probed) ? probed.right.split(probe)[1] : undefined
+    const ending = tokenizer.specialTokens.all
+      .map(({ content }) => ({ content, place: after?.indexOf(content) ?? -1 }))
+      .filter(({ place }) => place !== -1)
+      .toSorted((one, other) => one.place - other.place)[0]?.content
+    const stopText = options.stop ?? ending
+    if (stopText === undefined) {
+      return yield* refuse(
+        "Unsupported",
+        "the template writes no special token after an answer; say which `stop` ends one",
+      )
+    }
+    const stop = yield* Family.tokenOf(name, tokenizer, stopText)
+    const frames = template.source.includes("<think>")
+    const isTagged = frames || template.source.includes("<tool_call>")
+    // Some prompts begin the thought themselves, so that the answer has only its end.
+    const begun = Either.isRight(opening) && /<think>\s*$/.test(opening.right) ? "<think>" : ""
+
+    const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false })
+
+    const check = (messages: ReadonlyArray<Message>): Family.Result<void> => {
+      const bad = messages.findIndex((message) => !isMessage(message))
+      return bad === -1 ? Either.void : Family.invalid(`messages[${bad}]`, "expected a message: { role, content }")
+    }
+
+    const learnt = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Family.Result<ReadonlyArray<number>> => {
+      if (trainOn !== "customized") {
+        const marked = messages.findIndex(({ trainable }) => trainable !== undefined)
+        if (marked !== -1) {
+          return Family.invalid(`messages[${marked}].trainable`, `given, but ${trainOn} decides what is learnt`)
+        }
+        return trainOn === "last_assistant_message" ||
+          trainOn === "last_assistant_turn" ||
+          trainOn === "all_assistant_messages"
+          ? Family.turnsOf(name, messages, trainOn)
+          : Family.refuse(name, "Unsupported", `${trainOn}: a template does not tell where messages begin and end`)
+      }
+      const silent = messages.findIndex(({ trainable }) => trainable === undefined)
+      if (silent !== -1) return Family.invalid(`messages[${silent}].trainable`, "missing: training is customized")
+      const other = messages.findIndex(({ role, trainable }) => trainable === true && role !== "assistant")
+      return other === -1
+        ? Either.right(messages.flatMap(({ trainable }, index) => (trainable === true ? [index] : [])))
+        : Family.refuse(
+            name,
+            "Unsupported",
+            `messages[${other}] is not the assistant's: a template does not tell where it begins`,
+          )
+    }
+
+    const noPrefix = (index: number) =>
+      refuse(
+        "NoPrefix",
+        `messages[${index}]: what the model is given before this answer is no prefix of the example, so it would learn from a history that it never sees; use supervisedExamples`,
+      )
+
+    const example = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Effect.Effect<Example, Failure> =>
+      Effect.gen(function* () {
+        const whole = yield* render(messages, false)
+        if (trainOn === "all_tokens") {
+          const tokens = yield* encode(whole)
+          return { modelInput: Family.toInput(tokens), weights: new Float32Array(tokens.length).fill(1) }
+        }
+        const tokens: Array<number> = []
+        const spans: Array<readonly [from: number, to: number]> = []
+        let at = 0
+        for (const index of yield* learnt(messages, trainOn)) {
+          const prompt = yield* render(messages.slice(0, index), true)
+          if (!whole.startsWith(prompt) || prompt.length < at) return yield* noPrefix(index)
+          for (const token of yield* encode(whole.slice(at, prompt.length))) tokens.push(token)
+          // The tokens, too: a text that is cut elsewhere may be encoded otherwise.
+          const given = yield* encode(prompt)
+          if (given.length !== tokens.length || given.some((token, place) => token !== tokens[place])) {
+            return yield* noPrefix(index)
+          }
+          const end = whole.indexOf(stopText, prompt.length + endOfContent(whole.slice(prompt.length), messages[index]))
+          const own = yield* render(messages.slice(0, index + 1), false)
+          if (end === -1 || !whole.startsWith(own.slice(0, end + stopText.length))) return yield* noPrefix(index)
+          at = end + stopText.length
+          const from = tokens.length
+          for (const token of yield* encode(whole.slice(prompt.length, at))) tokens.push(token)
+          spans.push([from, tokens.length])
+        }
+        for (const token of yield* encode(whole.slice(at))) tokens.push(token)
+        const weights = new Float32Array(tokens.length)
+        for (const [from, to] of spans) weights.fill(1, from, to)
+        return { modelInput: Family.toInput(Int32Array.from(tokens)), weights }
+      })
+
+    /** Where the text of an answer ends, if it is written as it is: a stop within it is none. */
+    const endOfContent = (output: string, message: Message | undefined): number => {
+      const text = message === undefined ? "" : textOf(message).trim()
+      const place = output.indexOf(text)
+      return place === -1 ? 0 : place + text.length
+    }
+
+    const parse = (tokens: ReadonlyArray<number>) =>
+      Effect.gen(function* () {
+        const { before, stopped } = yield* Family.beforeStop(name, tokens, stop)
+        const text = yield* tokenizer.decode(before)
+        if (!stopped) return { message: { role: "assistant", content: text }, termination: "malformed" as const }
+        const message = isTagged ? Tagged.parse(begun + text, frames) : { role: "assistant", content: text }
+        return { message, termination: "stop_sequence" as const }
+      })
+
+    const scanner = () => {
+      if (!isTagged) return Scanner.plain()
+      const tagged = Scanner.tagged(frames)
+      tagged.push(begun)
+      return tagged
+    }
+
+    return {
+      name,
+      hasExtensionProperty: false,
+      stopSequences: [stop],
+      generationPrompt: Effect.fn("Renderer.generationPrompt")(function* (messages, prompt) {
+        yield* check(messages)
+        if (prompt?.role !== undefined && prompt.role !== "assistant") {
+          return yield* refuse("Unsupported", "a template begins answers of the assistant only")
+        }
+        const tokens = yield* encode(yield* render(messages, true))
+        const prefill = yield* encode(prompt?.prefill ?? "")
+        return Family.toInput(Int32Array.from([...tokens, ...prefill]))
+      }),
+      supervisedExample: Effect.fn("Renderer.supervisedExample")(function* (messages, trainOn) {
+        yield* check(messages)
+        return yield* example(messages, trainOn ?? "last_assistant_message")
+      }),
+      supervisedExamples: Effect.fn("Renderer.supervisedExamples")(function* (messages, trainOn) {
+        yield* check(messages)
+        const turns = yield* Family.turnsOf(name, messages, trainOn ?? "last_assistant_turn")
+        return yield* Effect.forEach(turns, (index) => example(messages.slice(0, index + 1), "last_assistant_message"))
+      }),
+      parse: (tokens) => Effect.suspend(() => parse(Family.numbersOf(tokens))),
+      parser: () => Family.parserOf(tokenizer, { parse, scanner, stopTokens: new Set([stop]) }),
+      toolPrefix: () => refuse("Unsupported", "tools are given to the template: name them when the renderer is made"),
+    } satisfies Renderer
+  })

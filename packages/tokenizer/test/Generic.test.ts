@@ -1,0 +1,153 @@
+import { describe, expect, it } from "@effect/vitest"
+import { ChatTemplate, Generic, Message } from "@effect-tinker/tokenizer"
+import { Effect, Either, FastCheck } from "effect"
+import type { ModelInput } from "effect-tinker"
+import * as RendererGoldens from "./support/RendererGoldens.ts"
+
+const tokensOf = (input: ModelInput.ModelInput): ReadonlyArray<number> =>
+  input.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [-1]))
+
+const llama3 = `{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>
+
+{{ message.content }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>
+
+{% endif %}`
+
+/** Leaves out of the history what was thought. */
+const forgetful = `{% for message in messages %}<|im_start|>{{ message.role }}
+{% if loop.last and message.reasoning_content is defined %}<think>
+{{ message.reasoning_content }}
+</think>
+
+{% endif %}{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`
+
+const make = (name: RendererGoldens.TokenizerName, source: string, options: Generic.Options = {}) =>
+  Effect.gen(function* () {
+    const tokenizer = yield* RendererGoldens.tokenizer(name)
+    const template = Either.getOrThrow(ChatTemplate.make(source, { specialTokens: { bos_token: "<|begin_of_text|>" } }))
+    return { tokenizer, template, renderer: yield* Generic.make(tokenizer, { ...options, template }) }
+  })
+
+const question = Message.user("What is 2 + 3?")
+const two = [question, Message.assistant("5"), Message.user("And 4?"), Message.assistant("9, I think.")]
+
+describe("a renderer made of a template", () => {
+  it.effect("is the renderer of the family, where the template is the family's", () =>
+    Effect.gen(function* () {
+      const { renderer } = yield* make("llama3", llama3)
+      const { renderer: own } = yield* RendererGoldens.load("llama3")
+      expect(renderer.stopSequences).toEqual(own.stopSequences)
+      const text = FastCheck.string({ unit: "grapheme", minLength: 1, maxLength: 12 }).filter(
+        (text) => text.trim() === text && !text.includes("<"),
+      )
+      const talk = FastCheck.array(FastCheck.tuple(text, text), { minLength: 1, maxLength: 3 })
+      for (const turns of FastCheck.sample(talk, { seed: 3, numRuns: 40 })) {
+        const messages = turns.flatMap(([one, other]) => [Message.user(one), Message.assistant(other)])
+        const asked = messages.slice(0, -1)
+        expect(tokensOf(yield* renderer.generationPrompt(asked))).toEqual(tokensOf(yield* own.generationPrompt(asked)))
+        for (const mode of ["last_assistant_message", "last_assistant_turn", "all_assistant_messages"] as const) {
+          const example = yield* renderer.supervisedExample(messages, mode)
+          expect(example, mode).toEqual(yield* own.supervisedExample(messages, mode))
+        }
+      }
+    }),
+  )
+
+  it.effect("asks as the renderers of Qwen3 ask", () =>
+    Effect.gen(function* () {
+      const { renderer } = yield* make("qwen3", forgetful)
+      const text = FastCheck.string({ unit: "grapheme", maxLength: 12 }).filter((text) => !/^\s|</.test(text))
+      const talk = FastCheck.array(FastCheck.tuple(text, text), { minLength: 1, maxLength: 3 })
+      for (const name of ["qwen3", "qwen3_instruct"] as const) {
+        const { renderer: own } = yield* RendererGoldens.load(name)
+        for (const turns of FastCheck.sample(talk, { seed: 4, numRuns: 40 })) {
+          const asked = turns.flatMap(([one, other]) => [Message.user(one), Message.assistant(other)])
+          const messages = [Message.system("Be kind."), ...asked, question]
+          expect(yield* renderer.generationPrompt(messages)).toEqual(yield* own.generationPrompt(messages))
+        }
+      }
+    }),
+  )
+
+  it.effect("learns what the model writes, up to its end and no further", () =>
+    Effect.gen(function* () {
+      const { renderer, tokenizer } = yield* make("qwen3", forgetful)
+      const learnt = (example: { readonly modelInput: ModelInput.ModelInput; readonly weights: Float32Array }) =>
+        tokenizer.decode(tokensOf(example.modelInput).filter((_, index) => example.weights[index] === 1))
+      expect(yield* learnt(yield* renderer.supervisedExample(two))).toBe("9, I think.<|im_end|>")
+      const all = yield* renderer.supervisedExample(two, "all_assistant_messages")
+      expect(yield* learnt(all)).toBe("5<|im_end|>9, I think.<|im_end|>")
+      const custom = two.map((message, index) => ({ ...message, trainable: index === 1 }))
+      expect(yield* learnt(yield* renderer.supervisedExample(custom, "customized"))).toBe("5<|im_end|>")
+      const reasoned = [question, Message.assistant([Message.thinking("2+3"), Message.text("5")])]
+      const thought = yield* renderer.supervisedExample(reasoned)
+      expect(yield* learnt(thought)).toBe("<think>\n2+3\n</think>\n\n5<|im_end|>")
+      const parsed = yield* renderer.parse(tokensOf(thought.modelInput).filter((_, i) => thought.weights[i] === 1))
+      expect(parsed).toEqual({ message: reasoned[1], termination: "stop_sequence" })
+    }),
+  )
+
+  it.effect("refuses weights that would be wrong, and makes an example of each answer instead", () =>
+    Effect.gen(function* () {
+      const early = `${forgetful}{{ messages | length }}`
+      const { renderer: counting } = yield* make("qwen3", early)
+      expect(yield* Effect.flip(counting.supervisedExample(two))).toMatchObject({ reason: "NoPrefix" })
+
+      // The prompt ends within a word: two tokens when the model writes on, and one when it is read again.
+      const within = `{% for m in messages %}<|im_start|>{{ m.role }}
+th{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+th{% endif %}`
+      const { renderer: cutting } = yield* make("qwen3", within)
+      const merged = [question, Message.assistant("e answer"), question, Message.assistant("e end")]
+      const cut = yield* Effect.either(cutting.supervisedExample(merged, "all_assistant_messages"))
+      expect(Either.isLeft(cut) ? cut.left.message : "no error").toContain("messages[3]: what the model is given")
+      expect(yield* cutting.supervisedExamples(merged, "last_assistant_turn")).toHaveLength(1)
+
+      const reasoned = Message.assistant([Message.thinking("2+3"), Message.text("5")])
+      const { renderer } = yield* make("qwen3", forgetful)
+      const messages = [question, reasoned, Message.user("And 4?"), reasoned]
+      // In the history the first answer has no thought, so it is not what the model wrote.
+      const failed = yield* Effect.flip(renderer.supervisedExample(messages, "all_assistant_messages"))
+      expect(failed).toMatchObject({ reason: "NoPrefix" })
+      expect(yield* renderer.supervisedExamples(messages, "all_assistant_messages")).toHaveLength(2)
+    }),
+  )
+
+  it.effect("says what a template can't tell", () =>
+    Effect.gen(function* () {
+      const { renderer, tokenizer } = yield* make("qwen3", forgetful)
+      for (const mode of ["all_messages", "all_user_and_system_messages"] as const) {
+        expect(yield* Effect.flip(renderer.supervisedExample(two, mode))).toMatchObject({ reason: "Unsupported" })
+      }
+      expect(yield* Effect.flip(renderer.toolPrefix([]))).toMatchObject({ reason: "Unsupported" })
+      expect(yield* Effect.flip(renderer.generationPrompt([], { role: "user" }))).toMatchObject({
+        reason: "Unsupported",
+      })
+      const endless = Either.getOrThrow(ChatTemplate.make("{% for m in messages %}{{ m.content }}{% endfor %}"))
+      expect(yield* Effect.flip(Generic.make(tokenizer, { template: endless }))).toMatchObject({
+        reason: "Unsupported",
+      })
+      const told = yield* Generic.make(tokenizer, { template: endless, stop: "<|im_end|>" })
+      expect(told.stopSequences).toHaveLength(1)
+      expect(yield* Effect.flip(Generic.make(tokenizer))).toMatchObject({ _tag: "TemplateError", reason: "NoTemplate" })
+    }),
+  )
+
+  it.effect("gives tools to the template, and reads a thought that the prompt began", () =>
+    Effect.gen(function* () {
+      const source = `{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}`
+      const { renderer, tokenizer } = yield* make("qwen3", source, { tools: RendererGoldens.tools })
+      const called = Message.assistant("x", { toolCalls: [{ name: "f", arguments: '{"a": 1.0}' }] })
+      const text = yield* tokenizer.decode(tokensOf(yield* renderer.generationPrompt([question, called])))
+      expect(text).toContain('"name": "get_weather"')
+      expect(text).toContain('{"a": 1.0}')
+      const parsed = yield* renderer.parse(yield* tokenizer.encode("hm\n</think>\n\n5<|im_end|>"))
+      expect(parsed.message.content).toEqual([Message.thinking("hm"), Message.text("5")])
+    }),
+  )
+})

@@ -77,10 +77,10 @@ describe("sampling", () => {
     expect(stopped.stopReason).toBe("stop")
     expect(stopped.tokens).toEqual(free.tokens.slice(0, first + 1))
 
-    const decode = (tokens: ReadonlyArray<number>) => tokens.map((token) => `<${token}>`).join("")
-    const text = decode([...free.tokens.slice(4, 6)])
-    const at = decode([...free.tokens]).indexOf(text)
-    const until = free.tokens.findIndex((_, i) => decode([...free.tokens.slice(0, i + 1)]).length >= at + text.length)
+    const decode = (tokens: Iterable<number>) => Array.from(tokens, (token) => `<${token}>`).join("")
+    const text = decode(free.tokens.slice(4, 6))
+    const at = decode(free.tokens).indexOf(text)
+    const until = free.tokens.findIndex((_, i) => decode(free.tokens.slice(0, i + 1)).length >= at + text.length)
     const texts = { texts: ["never", text], decode }
     const cut = right(engine.sample("a", { prompt, maxTokens: 20, seed: 3, stopTokens: [], stopTexts: texts }))
     expect(cut.sequences[0]!.stopReason).toBe("stop")

@@ -17,6 +17,7 @@ export default defineConfig({
       { test: { ...shared, name: "tinker", root: "packages/tinker" } },
       { test: { ...shared, name: "node", root: "packages/node" } },
       { test: { ...shared, name: "tokenizer", root: "packages/tokenizer" } },
+      { test: { ...shared, name: "engine", root: "packages/engine" } },
       { test: { ...shared, name: "server", root: "packages/server" } },
     ],
   },

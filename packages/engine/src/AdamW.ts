@@ -1,0 +1,53 @@
+/**
+ * AdamW as torch does it.
+ *
+ * @since 0.1.0
+ */
+import { EngineError } from "./EngineError.ts"
+
+/**
+ * What is not given is the reference's default.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface AdamParams {
+  /** 1e-4 */
+  readonly learningRate?: number | undefined
+  /** 0.9 */
+  readonly beta1?: number | undefined
+  /** 0.95 */
+  readonly beta2?: number | undefined
+  /** 1e-12 */
+  readonly eps?: number | undefined
+  /** 0 */
+  readonly weightDecay?: number | undefined
+  /** 0: gradients are not clipped. */
+  readonly gradClipNorm?: number | undefined
+}
+
+const within = (value: number, name: string, ok: boolean, expected: string): number => {
+  if (!ok) throw new EngineError({ reason: "InvalidInput", problem: `${name}: expected ${expected}, got ${value}` })
+  return value
+}
+
+/**
+ * With the defaults, or an `EngineError` is thrown.
+ *
+ * @since 0.1.0
+ * @category validation
+ */
+export const prepare = (params: AdamParams): { readonly [K in keyof AdamParams]-?: number } => {
+  const notNegative = (value: number, name: string) =>
+    within(value, name, value >= 0 && value < Infinity, "a finite number that is not negative")
+  const beta = (value: number, name: string) => within(value, name, value >= 0 && value < 1, "0 <= beta < 1")
+  const eps = params.eps ?? 1e-12
+  return {
+    learningRate: notNegative(params.learningRate ?? 1e-4, "learningRate"),
+    beta1: beta(params.beta1 ?? 0.9, "beta1"),
+    beta2: beta(params.beta2 ?? 0.95, "beta2"),
+    eps: within(eps, "eps", eps > 0 && eps < Infinity, "a positive number"),
+    weightDecay: notNegative(params.weightDecay ?? 0, "weightDecay"),
+    gradClipNorm: notNegative(params.gradClipNorm ?? 0, "gradClipNorm"),
+  }
+}

@@ -1,0 +1,98 @@
+/**
+ * A directory in the layout of Hugging Face, and the one that comes with this package.
+ *
+ * @since 0.1.0
+ */
+import * as FileSystem from "@effect/platform/FileSystem"
+import * as Path from "@effect/platform/Path"
+import * as Effect from "effect/Effect"
+import { EngineError } from "./EngineError.ts"
+import * as Engine from "./Engine.ts"
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface ModelFiles {
+  readonly config: unknown
+  /** The safetensors files, whole. */
+  readonly weights: ReadonlyArray<Uint8Array>
+  /** As they are, for whoever makes a tokenizer of them. */
+  readonly tokenizer: string | undefined
+  readonly tokenizerConfig: string | undefined
+}
+
+/**
+ * The name of the model that comes with this package.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const shippedName: string = "effect-tinker/valley-1.5m"
+
+/**
+ * Where the model lies that comes with this package.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const shipped: Effect.Effect<string, EngineError, Path.Path> = Effect.flatMap(Path.Path, (path) =>
+  Effect.mapError(
+    path.fromFileUrl(new URL("../model", import.meta.url)),
+    (cause) => new EngineError({ reason: "NotFound", problem: "this package does not lie in a file system", cause }),
+  ),
+)
+
+/**
+ * Reads `config.json`, `model.safetensors` or the files that `model.safetensors.index.json` names, and, where they
+ * exist, `tokenizer.json` and `tokenizer_config.json`.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const read = Effect.fn("ModelFiles.read")(function* (directory: string) {
+  const fs = yield* FileSystem.FileSystem
+  const path = yield* Path.Path
+  const missing = (name: string) => (cause: unknown) =>
+    new EngineError({ reason: "NotFound", problem: `${path.join(directory, name)} can't be read`, cause })
+  const text = (name: string) => Effect.mapError(fs.readFileString(path.join(directory, name)), missing(name))
+  const bytes = (name: string) => Effect.mapError(fs.readFile(path.join(directory, name)), missing(name))
+  const has = (name: string) => Effect.mapError(fs.exists(path.join(directory, name)), missing(name))
+  const optional = (name: string) =>
+    Effect.flatMap(has(name), (there) => (there ? text(name) : Effect.succeed(undefined)))
+  const json = (name: string) =>
+    Effect.flatMap(text(name), (content) =>
+      Effect.try({
+        try: (): unknown => JSON.parse(content),
+        catch: (cause) => new EngineError({ reason: "InvalidModel", problem: `${name} is not JSON`, cause }),
+      }),
+    )
+  const index = "model.safetensors.index.json"
+  const sharded = yield* has(index)
+  const names = sharded ? shards(yield* json(index)) : ["model.safetensors"]
+  if (names === undefined || names.some((name) => name.includes("/") || name.includes("\\")))
+    return yield* new EngineError({ reason: "InvalidModel", problem: `${index} has no weight_map of file names` })
+  const files: ModelFiles = {
+    config: yield* json("config.json"),
+    weights: yield* Effect.forEach(names, bytes),
+    tokenizer: yield* optional("tokenizer.json"),
+    tokenizerConfig: yield* optional("tokenizer_config.json"),
+  }
+  return files
+})
+
+const shards = (index: unknown): ReadonlyArray<string> | undefined => {
+  const map: unknown =
+    typeof index === "object" && index !== null && "weight_map" in index ? index.weight_map : undefined
+  return typeof map === "object" && map !== null ? [...new Set(Object.values(map).map(String))] : undefined
+}
+
+/**
+ * An engine over a directory; over the model that comes with this package when none is named.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const engine = Effect.fn("ModelFiles.engine")(function* (directory?: string, options?: Engine.EngineOptions) {
+  return yield* Engine.make(yield* read(directory ?? (yield* shipped)), options)
+})

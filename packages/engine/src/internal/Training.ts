@@ -1,0 +1,158 @@
+/** A pass over data: packed, in parts that fit, each after the other. */
+import { EngineError } from "../EngineError.ts"
+import type { Prepared } from "../Losses.ts"
+import type * as AdamW from "../AdamW.ts"
+import type { Adapter } from "./Adapter.ts"
+import { type Model, pass } from "./Transformer.ts"
+
+/** One array of numbers for each datum, `columns` for each token. */
+export interface Output {
+  readonly columns: number
+  readonly logprobs: Float32Array
+  readonly elementwiseLoss: Float32Array
+}
+
+/** So many tokens are computed at once, unless one datum alone has more: it bounds the memory. */
+const tokensAtOnce = 2048
+
+const parts = (data: ReadonlyArray<Prepared>): ReadonlyArray<ReadonlyArray<number>> => {
+  const all: Array<Array<number>> = []
+  let room = 0
+  for (const [index, { tokens }] of data.entries()) {
+    const last = all.at(-1)
+    if (last === undefined || tokens.length > room) {
+      all.push([index])
+      room = tokensAtOnce - tokens.length
+    } else {
+      last.push(index)
+      room -= tokens.length
+    }
+  }
+  return all
+}
+
+export const run = (
+  model: Model,
+  adapter: Adapter | undefined,
+  data: ReadonlyArray<Prepared>,
+  train: boolean,
+): { readonly outputs: ReadonlyArray<Output>; readonly loss: number } => {
+  const { config, memory } = model
+  const { vocabSize } = config
+  if (train) adapter?.ensureGradients()
+  const outputs = data.map(({ columns, targets }): Output => ({
+    columns,
+    logprobs: new Float32Array(targets.length),
+    elementwiseLoss: new Float32Array(targets.length),
+  }))
+  let total = 0
+  for (const part of parts(data)) {
+    const chosen = part.flatMap((index) => {
+      const datum = data[index]
+      const output = outputs[index]
+      return datum === undefined || output === undefined ? [] : [{ datum, output }]
+    })
+    const rows = chosen.reduce((sum, { datum }) => sum + datum.tokens.length, 0)
+    memory.scope((alloc) => {
+      const tokens = new Int32Array(rows)
+      const owner = new Int32Array(rows)
+      const positions = alloc(rows)
+      let start = 0
+      const sequences = chosen.map(({ datum }, i) => {
+        const { length } = datum.tokens
+        tokens.set(datum.tokens, start)
+        owner.fill(i, start, start + length)
+        for (let p = 0; p < length; p++) memory.ints[positions + start + p] = p
+        start += length
+        return { start: start - length, length }
+      })
+      pass(
+        model,
+        adapter,
+        { rows, tokens, positions, sequences },
+        {
+          train,
+          visit: (first, some, logits, exps, stats) => {
+            const { floats, kernel } = memory
+            let any = false
+            for (let r = 0; r < some; r++) {
+              const which = owner[first + r] ?? 0
+              const one = chosen[which]
+              const sequence = sequences[which]
+              if (one === undefined || sequence === undefined) continue
+              const { columns, loss, targets } = one.datum
+              const most = floats[stats + 2 * r] ?? 0
+              const sum = floats[stats + 2 * r + 1] ?? 0
+              const lse = most + Math.log(sum)
+              let slopes = 0
+              const at = (first + r - sequence.start) * columns
+              const found: Array<number> = []
+              for (let k = 0; k < columns; k++) {
+                const logprob = (floats[logits + r * vocabSize + (targets[at + k] ?? 0)] ?? 0) - lse
+                const value = loss(logprob, at + k)
+                one.output.logprobs[at + k] = logprob
+                one.output.elementwiseLoss[at + k] = value.loss
+                total += value.loss
+                slopes += value.slope
+                found.push(value.slope)
+              }
+              if (!train) continue
+              // d loss / d logits = sum of slopes (one-hot - softmax)
+              kernel.scale(vocabSize, exps + r * vocabSize, -slopes / sum)
+              for (const [k, slope] of found.entries()) {
+                if (slope === 0) continue
+                any = true
+                const cell = exps + r * vocabSize + (targets[at + k] ?? 0)
+                floats[cell] = (floats[cell] ?? 0) + slope
+              }
+            }
+            return any
+          },
+        },
+      )
+    })
+  }
+  return { outputs, loss: total }
+}
+
+export const step = (
+  { memory }: Pick<Model, "memory">,
+  adapter: Adapter,
+  params: ReturnType<typeof AdamW.prepare>,
+): { readonly gradNorm: number } => {
+  const { beta1, beta2, eps, gradClipNorm, learningRate, weightDecay } = params
+  adapter.ensureGradients()
+  adapter.ensureMoments()
+  const { kernel } = memory
+  const { size } = adapter.layout
+  const gradNorm = Math.sqrt(kernel.sumOfSquares(size, adapter.gradients))
+  if (!Number.isFinite(gradNorm)) {
+    adapter.zeroGradients()
+    throw new EngineError({
+      reason: "NotFinite",
+      problem: "the gradients are not finite numbers: the weights are as before, the gradients are gone",
+    })
+  }
+  const clip = gradClipNorm > 0 ? Math.min(1, gradClipNorm / (gradNorm + 1e-6)) : 1
+  adapter.steps += 1
+  const rate = learningRate / (1 - beta1 ** adapter.steps)
+  const correction = Math.sqrt(1 - beta2 ** adapter.steps)
+  kernel.adamw(
+    size,
+    adapter.parameters,
+    adapter.gradients,
+    adapter.first,
+    adapter.second,
+    clip,
+    1 - learningRate * weightDecay,
+    beta1,
+    1 - beta1,
+    beta2,
+    1 - beta2,
+    rate,
+    correction,
+    eps,
+  )
+  adapter.zeroGradients()
+  return { gradNorm }
+}

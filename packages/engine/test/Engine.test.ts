@@ -1,0 +1,225 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Engine, EngineError, type Losses, Safetensors } from "@effect-tinker/engine"
+import { Either } from "effect"
+import * as Support from "./support/Goldens.ts"
+
+const model = "qwen3-f32-free"
+const of = Support.golden(model)
+const data = Support.datums(of, ["weights"])
+const loss = { name: "cross_entropy" }
+const { right } = Support
+
+const refused = (result: Either.Either<unknown, EngineError.EngineError>) =>
+  Either.match(result, { onLeft: ({ problem, reason }) => `${reason}: ${problem}`, onRight: () => "accepted" })
+
+const step = (engine: Engine.Engine, id: string, some = data) => {
+  const { metrics } = right(engine.forwardBackward(id, some, loss))
+  right(engine.optimStep(id, { learningRate: 1e-2 }))
+  return metrics["loss:sum"]
+}
+
+describe("adapters", () => {
+  it("begin as nothing, and learn", () => {
+    const engine = Support.engine(model)
+    const info = right(engine.createAdapter("a", { rank: 4, seed: 1 }))
+    expect(info).toMatchObject({ rank: 4, alpha: 32, seed: 1, steps: 0 })
+    const base = right(engine.forward(undefined, data, loss))
+    expect(right(engine.forward("a", data, loss))).toEqual(base)
+    const losses = Array.from({ length: 8 }, () => step(engine, "a"))
+    expect(losses[0]).toBe(base.metrics["loss:sum"])
+    expect(losses.at(-1)).toBeLessThan(0.7 * losses[0]!)
+    expect(right(engine.forward(undefined, data, loss))).toEqual(base)
+  })
+
+  it("of the same seed are the same to the bit, whatever else is trained; of another they are not", () => {
+    const run = (seed: number, others: boolean) => {
+      const engine = Support.engine(model)
+      if (others) {
+        right(engine.createAdapter("other", { rank: 2, seed: 9, trainMlp: false }))
+        step(engine, "other")
+      }
+      right(engine.createAdapter("a", { rank: 4, seed }))
+      step(engine, "a")
+      // Gradients that nobody used must not reach anybody.
+      if (others) right(engine.forwardBackward("other", data, loss))
+      if (others) right(engine.dropAdapter("other"))
+      right(engine.createAdapter("b", { rank: 4, seed: seed + 50 }))
+      step(engine, "b")
+      step(engine, "a")
+      return right(engine.saveAdapter("a", { optimizer: true }))
+    }
+    const one = run(1, false)
+    expect(run(1, true)).toEqual(one)
+    expect(run(2, false)).not.toEqual(one)
+  })
+
+  it("train what their flags say", () => {
+    const engine = Support.engine(model)
+    right(engine.createAdapter("head", { rank: 2, trainAttn: false, trainMlp: false }))
+    right(engine.createAdapter("mlp", { rank: 2, trainAttn: false, trainUnembed: false }))
+    right(engine.createAdapter("attention", { rank: 2, trainMlp: false, trainUnembed: false }))
+    const names = (id: string) =>
+      right(Safetensors.read(right(engine.saveAdapter(id)))).names.map((name) => name.split(".").at(-3))
+    expect(new Set(names("head"))).toEqual(new Set(["lm_head"]))
+    expect(new Set(names("mlp"))).toEqual(new Set(["gate_proj", "up_proj", "down_proj"]))
+    expect(new Set(names("attention"))).toEqual(new Set(["q_proj", "k_proj", "v_proj", "o_proj"]))
+    for (const id of engine.adapters()) {
+      const before = step(engine, id)
+      for (let i = 0; i < 4; i++) step(engine, id)
+      expect(step(engine, id)).toBeLessThan(before)
+    }
+  })
+
+  it("go on from a file as if nothing had been", () => {
+    const engine = Support.engine(model)
+    right(engine.createAdapter("a", { rank: 4, seed: 1 }))
+    step(engine, "a")
+    step(engine, "a")
+    const whole = right(engine.saveAdapter("a", { optimizer: true }))
+    const weights = right(engine.saveAdapter("a"))
+    right(engine.loadAdapter("b", whole, { optimizer: true }))
+    right(engine.loadAdapter("c", weights))
+    expect(right(engine.saveAdapter("b", { optimizer: true }))).toEqual(whole)
+    expect(right(engine.saveAdapter("c"))).toEqual(weights)
+    for (const id of ["a", "b", "c"]) step(engine, id)
+    const after = right(engine.saveAdapter("a"))
+    expect(right(engine.saveAdapter("b"))).toEqual(after)
+    expect(right(engine.saveAdapter("c"))).not.toEqual(after)
+    right(engine.forwardBackward("a", data, loss))
+    right(engine.restoreAdapter("a", whole, { optimizer: true }))
+    expect(right(engine.saveAdapter("a", { optimizer: true }))).toEqual(whole)
+    step(engine, "a")
+    expect(right(engine.saveAdapter("a"))).toEqual(after)
+  })
+
+  it("collect gradients until a step", () => {
+    const engine = Support.withAdapter(model)
+    right(engine.forwardBackward("a", data, loss))
+    const once = right(engine.gradients("a"))
+    right(engine.optimStep("a", { learningRate: 0 }))
+    for (const datum of data) right(engine.forwardBackward("a", [datum], loss))
+    for (const [name, { data }] of right(engine.gradients("a"))) {
+      expect(Support.apart(data, once.get(name)!.data)).toBeLessThan(1e-5)
+    }
+    right(engine.optimStep("a", { learningRate: 0 }))
+    for (const { data } of right(engine.gradients("a")).values()) expect(data.every((value) => value === 0)).toBe(true)
+  })
+
+  it("give their memory back", () => {
+    const engine = Support.engine(model)
+    right(engine.forward(undefined, data, loss))
+    const { used } = engine.memory()
+    const reserved: Array<number> = []
+    for (let i = 0; i < 5; i++) {
+      right(engine.createAdapter("a", { rank: 8 }))
+      step(engine, "a")
+      right(engine.sample("a", { prompt: [1, 2], samples: 3, maxTokens: 5 }))
+      right(engine.dropAdapter("a"))
+      reserved.push(engine.memory().reserved)
+    }
+    expect(engine.memory().used).toBe(used)
+    expect(reserved[4]).toBe(reserved[0])
+  })
+
+  it("can be read by PEFT: its names, shapes and settings", () => {
+    const engine = Support.engine(model)
+    right(engine.createAdapter("a", { rank: 4, trainUnembed: false }))
+    const config = JSON.parse(right(engine.peftConfig("a", "some/model")))
+    expect(config).toMatchObject({ peft_type: "LORA", r: 4, lora_alpha: 32, base_model_name_or_path: "some/model" })
+    expect(config.target_modules).toEqual([
+      ...["q_proj", "k_proj", "v_proj", "o_proj"],
+      ...["gate_proj", "up_proj", "down_proj"],
+    ])
+    const file = right(Safetensors.read(right(engine.saveAdapter("a"))))
+    const at = "base_model.model.model.layers.1.mlp.down_proj"
+    expect(file.get(`${at}.lora_A.weight`)!.shape).toEqual([4, 50])
+    expect(file.get(`${at}.lora_B.weight`)!.shape).toEqual([36, 4])
+  })
+})
+
+describe("what is refused", () => {
+  const engine = Support.engine(model)
+  right(engine.createAdapter("a", { rank: 2, seed: 1 }))
+  right(engine.forwardBackward("a", data, loss))
+  const before = [right(engine.gradients("a")), right(engine.saveAdapter("a", { optimizer: true }))]
+  const datum = (tokens: ReadonlyArray<number>, inputs: Record<string, Losses.Tensor>) => [{ tokens, inputs }]
+  const good = { target_tokens: { data: [1, 2] }, weights: { data: [1, 1] } }
+  const pass = (some: ReadonlyArray<Losses.Datum>, name = "cross_entropy", config = {}) =>
+    refused(engine.forwardBackward("a", some, { name, config }))
+
+  const cases: ReadonlyArray<readonly [string, () => string, RegExp]> = [
+    ["a token outside the vocabulary", () => pass(datum([1, 61], good)), /InvalidInput: data\[0\].tokens\[1\]: 61/],
+    ["a negative token", () => pass(datum([-1, 1], good)), /tokens\[0\]: -1/],
+    [
+      "a target outside the vocabulary",
+      () => pass(datum([1, 2], { ...good, target_tokens: { data: [1, 99] } })),
+      /target_tokens\[1\]: 99/,
+    ],
+    ["targets of another length", () => pass(datum([1, 2, 3], good)), /\[2\] is not \[3\]/],
+    ["weights of another length", () => pass(datum([1, 2], { ...good, weights: { data: [1] } })), /weights: \[1\]/],
+    ["weights that are no number", () => pass(datum([1, 2], { ...good, weights: { data: [1, NaN] } })), /weights\[1\]/],
+    ["no weights", () => pass(datum([1, 2], { target_tokens: { data: [1, 2] } })), /weights: missing/],
+    ["an input that the loss has not", () => pass(datum([1, 2], { ...good, bonus: { data: [1, 1] } })), /bonus/],
+    ["no datum", () => pass([]), /no datum/],
+    ["no token", () => pass(datum([], { target_tokens: { data: [] }, weights: { data: [] } })), /no token/],
+    ["too long", () => pass(datum(Array(97).fill(1), good)), /97 tokens, the model reads 96/],
+    ["an unknown loss", () => pass(datum([1, 2], good), "nonsense"), /InvalidInput: loss "nonsense" is unknown.*ppo/],
+    ["gspo", () => pass(datum([1, 2], good), "gspo"), /Unsupported: loss gspo/],
+    ["stable_reinforce", () => pass(datum([1, 2], good), "stable_reinforce"), /Unsupported: loss stable_reinforce/],
+    ["custom", () => pass(datum([1, 2], good), "custom"), /Unsupported: loss custom.*linear form/],
+    ["a setting it has not", () => pass(datum([1, 2], good), "cross_entropy", { beta: 1 }), /no setting beta/],
+    ["a bad second datum", () => pass([...data, ...datum([1, 99], good)]), /data\[4\].tokens\[1\]: 99/],
+    [
+      "a loss that runs away",
+      () =>
+        pass(
+          datum([1], { target_tokens: { data: [1] }, logprobs: { data: [-1e30] }, advantages: { data: [1] } }),
+          "importance_sampling",
+        ),
+      /NotFinite/,
+    ],
+    ["dimuon", () => refused(engine.optimStep("a", { type: "dimuon" })), /Unsupported: optimizer dimuon/],
+    ["a rate that is none", () => refused(engine.optimStep("a", { learningRate: NaN })), /learningRate/],
+    ["an adapter that is not there", () => refused(engine.forward("x", data, loss)), /NotFound/],
+    ["a name in use", () => refused(engine.createAdapter("a", { rank: 2 })), /already/],
+    ["rank 0", () => refused(engine.createAdapter("b", { rank: 0 })), /rank/],
+    [
+      "an adapter of nothing",
+      () => refused(engine.createAdapter("b", { rank: 1, trainAttn: false, trainMlp: false, trainUnembed: false })),
+      /at least one/,
+    ],
+    ["a file of something else", () => refused(engine.restoreAdapter("a", new Uint8Array(9))), /adapter file/],
+    [
+      "a file without an optimizer",
+      () => refused(engine.restoreAdapter("a", right(engine.saveAdapter("a")), { optimizer: true })),
+      /no state of the optimizer/,
+    ],
+    ["an empty prompt", () => refused(engine.sample("a", { prompt: [] })), /prompt: there is no token/],
+    ["a prompt outside the vocabulary", () => refused(engine.sample("a", { prompt: [99] })), /prompt\[0\]/],
+    ["a prompt that fills the context", () => refused(engine.sample("a", { prompt: Array(96).fill(1) })), /no room/],
+    ["maxTokens 0", () => refused(engine.sample("a", { prompt: [1], maxTokens: 0 })), /maxTokens/],
+    ["temperature -1", () => refused(engine.sample("a", { prompt: [1], temperature: -1 })), /temperature/],
+    ["topK 0", () => refused(engine.sample("a", { prompt: [1], topK: 0 })), /topK/],
+    ["topP 2", () => refused(engine.sample("a", { prompt: [1], topP: 2 })), /topP/],
+  ]
+  for (const [name, attempt, wanted] of cases) {
+    it(`${name}, and nothing changes`, () => {
+      expect(attempt()).toMatch(wanted)
+      expect([right(engine.gradients("a")), right(engine.saveAdapter("a", { optimizer: true }))]).toEqual(before)
+    })
+  }
+
+  it("files that are no model", () => {
+    const files = Support.files(model)
+    const make = (config: object, weights = files.weights) =>
+      refused(Engine.make({ config: { ...files.config, ...config }, weights }))
+    expect(make({ model_type: "gpt2" })).toMatch(/Unsupported: model_type "gpt2"/)
+    expect(make({ hidden_size: 40 })).toMatch(/InvalidModel: .*expected \[.*got/)
+    expect(make({ num_key_value_heads: 3 })).toMatch(/InvalidModel/)
+    expect(make({ rope_parameters: { rope_type: "yarn", rope_theta: 1 } })).toMatch(/Unsupported: rope_type/)
+    expect(make({ attention_bias: true })).toMatch(/Unsupported/)
+    expect(make({}, [])).toMatch(/is missing/)
+    expect(make({}, [files.weights[0]!.subarray(0, 5000)])).toMatch(/InvalidModel: safetensors/)
+    expect(make({}, [new Uint8Array(3)])).toMatch(/no header/)
+  })
+})

@@ -1,0 +1,124 @@
+import { describe, expect, it } from "@effect/vitest"
+import * as Support from "./support/Goldens.ts"
+
+const all = ["llama-f32-free-sharded", "llama-f16-tied", "qwen3-bf16-tied", "qwen3-f32-free"]
+const trained = ["llama-f32-free-sharded", "qwen3-f32-free"]
+
+/** Every logit is asked for by making every token a target. */
+const everything = (tokens: ReadonlyArray<number>, vocabSize: number) => ({
+  tokens,
+  inputs: {
+    target_tokens: {
+      data: tokens.flatMap(() => Array.from({ length: vocabSize }, (_, id) => id)),
+      shape: [tokens.length, vocabSize],
+    },
+    weights: { data: tokens.map(() => 0) },
+  },
+})
+
+describe("against transformers", () => {
+  for (const name of all) {
+    it(`${name}: the same logits`, () => {
+      const engine = Support.engine(name)
+      const { tokens } = Support.golden(name)
+      const logits = Support.tensors(name, "logits")
+      const { vocabSize } = engine.config
+      const data = tokens.map((ids) => everything(ids, vocabSize))
+      const { outputs } = Support.right(engine.forward(undefined, data, { name: "cross_entropy" }))
+      expect(outputs.length).toBe(4)
+      for (const [i, { logprobs }] of outputs.entries()) {
+        const wanted = logits.get(`logits.${i}`)!.data
+        expect(wanted.length).toBe(logprobs.length)
+        let worst = 0
+        for (let row = 0; row < wanted.length; row += vocabSize) {
+          const some = wanted.subarray(row, row + vocabSize)
+          const lse = Math.log(some.reduce((sum, value) => sum + Math.exp(value), 0))
+          for (const [k, value] of some.entries()) worst = Math.max(worst, Math.abs(value - lse - logprobs[row + k]!))
+        }
+        expect(worst).toBeLessThan(1e-4)
+      }
+    })
+  }
+})
+
+describe("against torch", () => {
+  for (const name of trained) {
+    const of = Support.golden(name)
+    const gradients = Support.tensors(name, "gradients")
+
+    const compare = (key: string, engine: ReturnType<typeof Support.withAdapter>, sum: number) => {
+      expect(Math.abs(sum - of.losses[key]!.sum)).toBeLessThan(1e-4)
+      const found = Support.right(engine.gradients("a"))
+      expect(found.size).toBe(30)
+      for (const [path, { data }] of found) {
+        expect(Support.apart(data, gradients.get(`${key}/${path}`)!.data), path).toBeLessThan(3e-5)
+      }
+    }
+
+    for (const key of ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]) {
+      it(`${name}: ${key} and the gradients of all matrices`, () => {
+        const engine = Support.withAdapter(name)
+        const { config, inputs } = of.losses[key]!
+        const data = Support.datums(of, inputs)
+        const { metrics } = Support.right(engine.forwardBackward("a", data, { name: key, config }))
+        compare(key, engine, metrics["loss:sum"])
+      })
+    }
+
+    it(`${name}: targets of [N, K], dense and sparse`, () => {
+      const wide = of.wide.map((datum, i) => ({
+        tokens: of.tokens[i]!,
+        inputs: {
+          target_tokens: Support.matrix(datum["target_tokens"]!),
+          weights: Support.matrix(datum["weights"]!),
+        },
+      }))
+      const engine = Support.withAdapter(name)
+      const { metrics } = Support.right(engine.forwardBackward("a", wide, { name: "cross_entropy" }))
+      compare("cross_entropy_nk", engine, metrics["loss:sum"])
+
+      const sparse = wide.map((datum) => {
+        const { data, shape } = datum.inputs.weights
+        const rows = Array.from({ length: shape![0]! + 1 }, (_, row) => row * 3)
+        const columns = Array.from(data, (_, i) => i % 3)
+        const weights = { data, shape, sparse: { crowIndices: rows, colIndices: columns } }
+        return { ...datum, inputs: { ...datum.inputs, weights } }
+      })
+      const other = Support.withAdapter(name)
+      Support.right(other.forwardBackward("a", sparse, { name: "cross_entropy" }))
+      expect(other.gradients("a")).toEqual(engine.gradients("a"))
+    })
+
+    it(`${name}: any loss in its linear form`, () => {
+      const engine = Support.withAdapter(name)
+      const data = Support.datums(of, ["weights"])
+      const { outputs } = Support.right(engine.forward("a", data, { name: "cross_entropy" }))
+      // 0.1 logprob², so the weights are minus its slope.
+      const linear = data.map((datum, i) => ({
+        ...datum,
+        inputs: { ...datum.inputs, weights: { data: outputs[i]!.logprobs.map((value) => -0.2 * value) } },
+      }))
+      Support.right(engine.forwardBackward("a", linear, { name: "cross_entropy" }))
+      const sum = outputs.reduce((sum, { logprobs }) => logprobs.reduce((s, v) => s + 0.1 * v * v, sum), 0)
+      compare("custom", engine, sum)
+    })
+
+    it(`${name}: six steps of AdamW with decay and clipping`, () => {
+      const engine = Support.withAdapter(name)
+      const data = Support.datums(of, ["weights"])
+      for (const { loss, norm } of of.adamw) {
+        const { metrics } = Support.right(engine.forwardBackward("a", data, { name: "cross_entropy" }))
+        expect(Math.abs(metrics["loss:sum"] / loss - 1)).toBeLessThan(2e-4)
+        const step = Support.right(engine.optimStep("a", { learningRate: 1e-2, weightDecay: 0.1, gradClipNorm: 20 }))
+        expect(Math.abs(step.gradNorm / norm - 1)).toBeLessThan(2e-3)
+      }
+      const file = Support.right(engine.saveAdapter("a"))
+      const wanted = Support.tensors(name, "trained")
+      const got = Support.right(Support.parse(file))
+      expect(got.names.length).toBe(30)
+      for (const path of got.names) {
+        expect(Support.apart(got.get(path)!.data, wanted.get(path)!.data), path).toBeLessThan(5e-3)
+      }
+    })
+  }
+})

@@ -1,0 +1,160 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Random } from "@effect-tinker/engine"
+import { draw, largest } from "../src/internal/Draw.js"
+import * as Support from "./support/Goldens.ts"
+
+const { right } = Support
+const model = "qwen3-f32-free"
+const prompt = [4, 8, 15, 16, 23, 42]
+const engine = Support.withAdapter(model)
+
+describe("sampling", () => {
+  for (const id of [undefined, "a"]) {
+    it(`${id ?? "the base"}: log probabilities are those of forward, prompt and samples alike`, () => {
+      const { promptLogprobs, sequences } = right(
+        engine.sample(id, { prompt, samples: 4, maxTokens: 30, seed: 1, promptLogprobs: true, stopTokens: [] }),
+      )
+      expect(sequences.length).toBe(4)
+      for (const { logprobs, stopReason, tokens } of sequences) {
+        expect(stopReason).toBe("length")
+        expect(tokens.length).toBe(30)
+        const whole = [...prompt, ...tokens]
+        const { outputs } = right(
+          engine.forward(
+            id,
+            [
+              {
+                tokens: whole.slice(0, -1),
+                inputs: { target_tokens: { data: whole.slice(1) }, weights: { data: whole.slice(1).map(() => 1) } },
+              },
+            ],
+            { name: "cross_entropy" },
+          ),
+        )
+        const again = outputs[0]!.logprobs
+        for (const [i, value] of logprobs.entries())
+          expect(Math.abs(value - again[prompt.length - 1 + i]!)).toBeLessThan(1e-4)
+        expect(promptLogprobs![0]).toBeNaN()
+        expect(promptLogprobs!.length).toBe(prompt.length)
+        for (let i = 1; i < prompt.length; i++) expect(promptLogprobs![i]).toBeCloseTo(again[i - 1]!, 4)
+      }
+    })
+  }
+
+  it("the same seed gives the same text, another another; samples of a request differ; a longer one begins the same", () => {
+    const run = (seed: number | undefined, samples = 3, maxTokens = 20) =>
+      right(engine.sample("a", { prompt, samples, maxTokens, seed, temperature: 2, stopTokens: [] }))
+    const one = run(7)
+    expect(run(7)).toEqual(one)
+    expect(run(8)).not.toEqual(one)
+    expect(run(undefined)).not.toEqual(run(undefined))
+    expect(new Set(one.sequences.map(({ tokens }) => tokens.join())).size).toBe(3)
+    // More samples than are computed at once, and each is what it was among few.
+    const many = run(7, 40)
+    expect(many.sequences.slice(0, 3)).toEqual(one.sequences)
+    expect(run(7, 3, 5).sequences[1]!.tokens).toEqual(one.sequences[1]!.tokens.slice(0, 5))
+  })
+
+  it("temperature 0 takes the likeliest each time", () => {
+    const { sequences } = right(
+      engine.sample("a", { prompt, samples: 2, maxTokens: 9, temperature: 0, stopTokens: [], topkSampleLogprobs: 3 }),
+    )
+    expect(sequences[0]).toEqual(sequences[1])
+    const { logprobs, tokens, topk } = sequences[0]!
+    expect(topk!.length).toBe(9)
+    for (const [i, token] of tokens.entries()) {
+      expect(topk!.tokenIds[3 * i]).toBe(token)
+      expect(topk!.logprobs[3 * i]).toBe(logprobs[i])
+      expect(topk!.logprobs[3 * i + 1]).toBeLessThanOrEqual(topk!.logprobs[3 * i]!)
+    }
+  })
+
+  it("stops at tokens and at texts, with them; never, when told so; at the model's own otherwise", () => {
+    const free = right(engine.sample("a", { prompt, maxTokens: 20, seed: 3, stopTokens: [] })).sequences[0]!
+    const stop = free.tokens[4]!
+    const first = free.tokens.indexOf(stop)
+    const stopped = right(engine.sample("a", { prompt, maxTokens: 20, seed: 3, stopTokens: [stop] })).sequences[0]!
+    expect(stopped.stopReason).toBe("stop")
+    expect(stopped.tokens).toEqual(free.tokens.slice(0, first + 1))
+
+    const decode = (tokens: ReadonlyArray<number>) => tokens.map((token) => `<${token}>`).join("")
+    const text = decode([...free.tokens.slice(4, 6)])
+    const at = decode([...free.tokens]).indexOf(text)
+    const until = free.tokens.findIndex((_, i) => decode([...free.tokens.slice(0, i + 1)]).length >= at + text.length)
+    const texts = { texts: ["never", text], decode }
+    const cut = right(engine.sample("a", { prompt, maxTokens: 20, seed: 3, stopTokens: [], stopTexts: texts }))
+    expect(cut.sequences[0]!.stopReason).toBe("stop")
+    expect(cut.sequences[0]!.tokens).toEqual(free.tokens.slice(0, until + 1))
+
+    const ended = right(engine.sample("a", { prompt, samples: 64, maxTokens: 40, seed: 3, temperature: 3 }))
+    const [eos] = engine.config.eosTokens
+    const stopsAtEos = ended.sequences.filter(({ stopReason }) => stopReason === "stop")
+    expect(stopsAtEos.length).toBeGreaterThan(5)
+    for (const { tokens } of stopsAtEos) expect(tokens.indexOf(eos!)).toBe(tokens.length - 1)
+  })
+
+  it("gives the likeliest tokens of the prompt", () => {
+    const { promptLogprobs, topkPrompt } = right(
+      engine.sample("a", { prompt, maxTokens: 1, promptLogprobs: true, topkPromptLogprobs: 61 }),
+    )
+    expect(topkPrompt!.length).toBe(prompt.length)
+    expect(topkPrompt!.logprobs[0]).toBe(-99_999)
+    for (let i = 1; i < prompt.length; i++) {
+      const row = [...topkPrompt!.tokenIds.subarray(61 * i, 61 * (i + 1))]
+      expect(new Set(row).size).toBe(61)
+      expect(topkPrompt!.logprobs[61 * i + row.indexOf(prompt[i]!)]).toBe(promptLogprobs![i])
+      const sum = topkPrompt!.logprobs.subarray(61 * i, 61 * (i + 1)).reduce((s, v) => s + Math.exp(v), 0)
+      expect(sum).toBeCloseTo(1, 5)
+    }
+  })
+
+  it("goes step by step, and gives its memory back when it is left", () => {
+    const { used } = engine.memory()
+    const run = right(engine.startSample("a", { prompt, maxTokens: 10, seed: 3, stopTokens: [] }))
+    expect(right(run.step())).toBe(false)
+    expect(engine.memory().used).toBeGreaterThan(used)
+    run.close()
+    expect(engine.memory().used).toBe(used)
+    const other = right(engine.startSample("a", { prompt, maxTokens: 10, seed: 3, stopTokens: [] }))
+    while (!right(other.step())) expect(other.result()).toBeUndefined()
+    expect(other.result()).toEqual(right(engine.sample("a", { prompt, maxTokens: 10, seed: 3, stopTokens: [] })))
+    expect(engine.memory().used).toBe(used)
+  })
+})
+
+describe("a draw", () => {
+  const logits = Float32Array.of(1, 2.5, -1, 0.3, 2, 1.7, 0, -0.4)
+
+  /** Chi-square against the law that top-k, top-p and temperature are defined by. */
+  const follows = (params: { temperature: number; topK: number; topP: number }, kept: ReadonlyArray<number>) => {
+    const weights = kept.map((token) => Math.exp(logits[token]! / params.temperature))
+    const sum = weights.reduce((a, b) => a + b, 0)
+    const random = Random.make(99)
+    const counts = new Map<number, number>()
+    const draws = 40_000
+    for (let i = 0; i < draws; i++) {
+      const token = draw(logits, params, random)
+      counts.set(token, (counts.get(token) ?? 0) + 1)
+    }
+    expect(new Set(counts.keys())).toEqual(new Set(kept))
+    const chi = kept.reduce((total, token, i) => {
+      const expected = (draws * weights[i]!) / sum
+      return total + (counts.get(token)! - expected) ** 2 / expected
+    }, 0)
+    // 0.999 of the distribution with 7 degrees of freedom lies below.
+    expect(chi).toBeLessThan(24.3)
+  }
+
+  it("follows the temperature", () => follows({ temperature: 1.5, topK: -1, topP: 1 }, [0, 1, 2, 3, 4, 5, 6, 7]))
+  it("follows top-k", () => follows({ temperature: 1, topK: 3, topP: 1 }, [1, 4, 5]))
+  it("follows top-p: the fewest that reach it", () => follows({ temperature: 1, topK: -1, topP: 0.85 }, [1, 4, 5, 0]))
+  it("follows both", () => follows({ temperature: 1, topK: 4, topP: 0.6 }, [1, 4]))
+  it("takes one at least", () => follows({ temperature: 1, topK: -1, topP: 0 }, [1]))
+
+  it("knows the largest, the first of equals first", () => {
+    const random = Random.make(1)
+    const row = Float32Array.from({ length: 200 }, () => Math.floor(random() * 30))
+    const sorted = [...row.keys()].toSorted((a, b) => row[b]! - row[a]! || a - b)
+    for (const k of [0, 1, 2, 7, 199, 200]) expect([...largest(row, k)]).toEqual(sorted.slice(0, k))
+  })
+})

@@ -19,6 +19,7 @@ export default defineConfig({
       { test: { ...shared, name: "tokenizer", root: "packages/tokenizer" } },
       { test: { ...shared, name: "engine", root: "packages/engine" } },
       { test: { ...shared, name: "server", root: "packages/server" } },
+      { test: { ...shared, name: "cli", root: "packages/cli" } },
     ],
   },
 })

@@ -9,6 +9,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import { createRequire } from "node:module"
+import { pathToFileURL } from "node:url"
 import { Worker } from "node:worker_threads"
 import type { Reply, Start } from "./internal/WorkerProtocol.ts"
 import * as ModelHost from "./ModelHost.ts"
@@ -24,14 +25,18 @@ export interface WorkerOptions {
   readonly data?: unknown
 }
 
-/** From source the thread needs to read TypeScript, as this one does; published, both are JavaScript. */
-const isSource = import.meta.url.endsWith(".ts")
+const main = (extension: "ts" | "js"): URL => new URL(`./internal/WorkerMain.${extension}`, import.meta.url)
 
-const start = (options: WorkerOptions): Worker =>
-  new Worker(new URL(isSource ? "./internal/WorkerMain.ts" : "./internal/WorkerMain.js", import.meta.url), {
-    workerData: { module: options.module.href, data: options.data } satisfies Start,
-    ...(isSource && { execArgv: ["--import", `file://${createRequire(import.meta.url).resolve("tsx")}`] }),
-  })
+/** From source (tests, scripts) the thread must learn to read TypeScript first; published, all is JavaScript. */
+const start = (options: WorkerOptions): Worker => {
+  const workerData: Start = { module: options.module.href, data: options.data }
+  if (!import.meta.url.endsWith(".ts")) return new Worker(main("js"), { workerData })
+  const loader = pathToFileURL(createRequire(import.meta.url).resolve("tsx/esm/api").replace(/cjs$/, "mjs")).href
+  return new Worker(
+    `import(${JSON.stringify(loader)}).then(({ register }) => (register(), import(${JSON.stringify(main("ts").href)})))`,
+    { eval: true, workerData, execArgv: [] },
+  )
+}
 
 interface Pending {
   readonly resume: (effect: Effect.Effect<unknown, ModelHost.HostError>) => void

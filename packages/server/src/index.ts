@@ -2,6 +2,8 @@
  * @since 0.1.0
  */
 export * as CheckpointFiles from "./CheckpointFiles.ts"
+export * as EngineBackend from "./EngineBackend.ts"
+export * as EngineHost from "./EngineHost.ts"
 export * as LocalTinker from "./LocalTinker.ts"
 export * as ModelHost from "./ModelHost.ts"
 export * as NodeTinkerServer from "./NodeTinkerServer.ts"

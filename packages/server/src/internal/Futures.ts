@@ -153,12 +153,14 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
   Effect.uninterruptible(
     Effect.gen(function* () {
       if (future.status === "done") return
+      const ran = future.status === "running"
       future.status = "done"
       const row = rowOf(outcome)
       const { job } = future
       const now = yield* Clock.currentTimeMillis
       const finished = ++core.state.finished
-      const kept = outcome._tag === "Result" && job?.changes === true
+      // What failed is repeated after a restart, too: it may have used gradients up.
+      const kept = ran && outcome._tag !== "Refused" && job?.changes === true
       yield* core.store
         .finish(future.id, finished, row, {
           keepBody: kept,

@@ -79,13 +79,9 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
       lane.taken.set(seq, { future })
       const done = row.state !== "queued"
       if (done) lane.next = Math.max(lane.next, seq + 1)
-      if (
-        done &&
-        (row.state !== "result" || row.body === null || seq <= model.snapshot) &&
-        !(seq === 0 && model.snapshot === 0)
-      )
-        continue
-      if (seq === 0 && model.snapshot > 0) continue
+      // The snapshot has it, or there is nothing to repeat.
+      if (seq <= model.snapshot && model.snapshot > 0) continue
+      if (done && row.body === null) continue
       const call = callOf(row, now)
       const prepared = seq === 0 ? yield* Effect.either(remaking(core, model, row.operation, call)) : undefined
       if (prepared !== undefined) {
@@ -109,7 +105,8 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
       if (done) {
         const { job } = future
         future.job = undefined
-        if (row.operation !== "forward" && job !== undefined) repeat.push(job.run)
+        // What failed then fails now.
+        if (job !== undefined) repeat.push(row.state === "result" ? job.run : Effect.ignore(job.run))
       } else open.push(future)
     }
     if (model.snapshot > 0) {

@@ -18,6 +18,8 @@ export default defineConfig({
       { test: { ...shared, name: "node", root: "packages/node" } },
       { test: { ...shared, name: "tokenizer", root: "packages/tokenizer" } },
       { test: { ...shared, name: "engine", root: "packages/engine" } },
+      { test: { ...shared, name: "server", root: "packages/server" } },
+      { test: { ...shared, name: "cli", root: "packages/cli" } },
     ],
   },
 })

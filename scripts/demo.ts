@@ -1,137 +1,154 @@
 /**
- * A training run, end to end, over a real socket. The server is scripted: its model is a number that every step changes,
- * so nothing is learnt yet; everything on this side of the socket is the real thing.
+ * A small language model learns something new in this process: the SDK's clients, the local server and its engine, all
+ * of them real. The same program trains a large model when its layer points at a server that has one.
  */
-import { mkdtemp, rm } from "node:fs/promises"
-import { createServer } from "node:http"
-import type { AddressInfo } from "node:net"
+import { mkdtemp } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { FileJournal, NodeTinker } from "@effect-tinker/node"
-import { NodeRuntime } from "@effect/platform-node"
-import { Console, Duration, Effect, Exit, Option, Redacted, Runtime, Scope, Stream } from "effect"
-import { Loss, Optimizer, ServiceClient } from "effect-tinker"
-import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+import { ModelFiles } from "@effect-tinker/engine"
+import { LocalTinker } from "@effect-tinker/server"
+import { Datums, Generic, Message, type Renderer, TokenizerBackend, TokenizerFiles } from "@effect-tinker/tokenizer"
+import { NodeContext, NodeRuntime } from "@effect/platform-node"
+import { Chunk, Console, Duration, Effect, Layer, Logger, LogLevel, Random, Redacted, Stream } from "effect"
+import { Loss, Optimizer, RateLimiter, type SamplingClient, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
 
-/** The scripted server behind a socket of this machine. */
-const listen = Effect.gen(function* () {
-  const scripted = yield* ScriptedServer.make({
-    work: "5 millis",
-    metrics: ({ operation, steps }) =>
-      operation === "optim_step" ? { "grad_norm:mean": 1 / steps } : { "perplexity:mean": 1 + 20 * 0.8 ** steps },
-    faults: [{ on: "optim_step", nth: 3, status: 503, body: { detail: "busy" }, headers: { "retry-after-ms": "300" } }],
-  })
-  const runtime = yield* Effect.runtime<never>()
-  const server = yield* Effect.acquireRelease(
-    Effect.async<ReturnType<typeof createServer>>((resume) => {
-      const server = createServer((request, response) => {
-        const chunks: Array<Buffer> = []
-        request.on("data", (chunk: Buffer) => chunks.push(chunk))
-        request.on("end", () => {
-          const headers = Object.fromEntries(
-            Object.entries(request.headers).map(([name, value]) => [name, String(value)]),
-          )
-          Runtime.runFork(runtime)(
-            Effect.match(
-              scripted.handle({
-                method: request.method ?? "GET",
-                path: request.url ?? "/",
-                headers,
-                body: Buffer.concat(chunks),
-              }),
-              {
-                onSuccess: ({ body, headers, status }) => response.writeHead(status, headers).end(body),
-                onFailure: () => request.destroy(),
-              },
-            ),
-          )
-        })
-      })
-      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-    }),
-    (server) => Effect.sync(() => server.close()),
-  )
-  const { port } = server.address() as AddressInfo
-  return `http://127.0.0.1:${port}`
+const steps = 40
+const batchSize = 16
+
+// What it is to learn: whatever it is asked, to answer like a sailor.
+
+const number = (from: number, to: number) => Random.nextIntBetween(from, to + 1)
+const words = ["apple", "bell", "boat", "bread", "cat", "cloud", "fish", "garden", "lamp", "river", "stone", "tree"]
+
+/** A question that the model can answer already, and its answer. */
+const task = Effect.gen(function* () {
+  switch (yield* number(0, 2)) {
+    case 0: {
+      const [a, b] = [yield* number(1, 10), yield* number(1, 9)]
+      return [`What is ${a} + ${b}?`, `${a + b}`] as const
+    }
+    case 1: {
+      const from = yield* number(1, 12)
+      const numbers = Array.from({ length: yield* number(2, 4) }, (_, i) => from + i)
+      return [`Count from ${from} to ${from + numbers.length - 1}.`, numbers.join(" ")] as const
+    }
+    default: {
+      const some = Chunk.toReadonlyArray(yield* Random.shuffle(words)).slice(0, yield* number(2, 3))
+      return [`Repeat: ${some.join(" ")}`, some.join(" ")] as const
+    }
+  }
 })
 
-const temporary = Effect.acquireRelease(
-  Effect.promise(() => mkdtemp(join(tmpdir(), "tinker-demo-"))),
-  (path) => Effect.promise(() => rm(path, { recursive: true, force: true })),
-)
+const sailor = (answer: string) => `Ahoy! ${answer}, captain.`
 
-const adam = Optimizer.cosine(Optimizer.adam({ learningRate: 1e-4 }), { steps: 8 })
-const batch = (step: number) =>
-  Array.from({ length: 4 }, (_, i) => ({
-    modelInput: [step, i, i + 1],
-    inputs: { targetTokens: [i, i + 1, i + 2], weights: [0, 1, 1] },
-  }))
+const questions = ["What is 7 + 6?", "Count from 14 to 17.", "Repeat: boat river lamp", "What is 10 + 9?"]
 
-const show = Stream.runForEach(
-  ({
-    duration,
-    metrics,
-    step,
-    tokens,
-  }: {
-    duration: Duration.Duration
-    metrics: Record<string, number>
-    step: number
-    tokens: number
-  }) =>
-    Console.log(
-      `  step ${step}   perplexity ${metrics["perplexity:mean"]?.toFixed(2)}   ${tokens} tokens   ${Duration.format(duration)}`,
+/** The same questions each time, always the likeliest answer. */
+const ask = (sampler: SamplingClient.Service, renderer: Renderer.Renderer) =>
+  Effect.forEach(
+    questions,
+    (question) =>
+      Effect.gen(function* () {
+        const prompt = yield* renderer.generationPrompt([Message.user(question)])
+        const params = { maxTokens: 40, temperature: 0, seed: 1, stop: renderer.stopSequences }
+        const { sequences } = yield* sampler.sample({ prompt, params })
+        const { message } = yield* renderer.parse(sequences[0]?.tokens ?? [])
+        return `  ${question.padEnd(24)} ${Message.textOf(message).trim()}`
+      }),
+    { concurrency: "unbounded" },
+  )
+
+const batch = (renderer: Renderer.Renderer) =>
+  Effect.replicateEffect(
+    Effect.flatMap(task, ([question, answer]) =>
+      Datums.fromConversation(renderer, [Message.user(question), Message.assistant(sailor(answer))], {
+        trainOn: "last_assistant_message",
+        // Long answers count as much as short ones, and the loss is that of a token.
+        reduction: "mean",
+      }),
     ),
-)
+    batchSize,
+  ).pipe(Effect.map((datums) => datums.flat()))
 
-const program = Effect.gen(function* () {
-  const service = yield* ServiceClient.ServiceClient
-  const { supportedModels } = yield* service.getServerCapabilities
-  const [first] = supportedModels
-  const baseModel = Option.getOrElse(first?.modelName ?? Option.none(), () => "Qwen/Qwen3-8B")
-  yield* Console.log(`The server offers ${supportedModels.length} models; this is ${baseModel}.`)
+// What it looks like
 
-  const directory = yield* temporary
-  const file = join(directory, "run.journal")
+const bars = "▁▂▃▄▅▆▇█"
 
-  yield* Console.log("\nFour steps, each written into a journal first. The third update gets a 503, which is retried:")
-  const crashing = yield* Scope.make()
-  yield* Effect.gen(function* () {
-    const journal = yield* FileJournal.make(file)
-    const training = yield* service.createLoraTrainingClient({ baseModel, rank: 32, journal })
-    yield* Stream.range(0, 3).pipe(Stream.map(batch), training.trainSteps(Loss.crossEntropy, adam), show)
-  }).pipe(Scope.extend(crashing))
-  yield* Scope.close(crashing, Exit.die("the demo's crash"))
+const curve = (losses: ReadonlyArray<number>, width = 48): string => {
+  const most = Math.max(...losses)
+  const per = Math.max(1, losses.length / width)
+  return Array.from({ length: Math.min(width, losses.length) }, (_, i) => {
+    const some = losses.slice(Math.floor(i * per), Math.max(Math.floor(i * per) + 1, Math.floor((i + 1) * per)))
+    const mean = some.reduce((sum, loss) => sum + loss, 0) / some.length
+    // The root, so that the small ones can be told apart, too.
+    return bars[Math.min(bars.length - 1, Math.floor(Math.sqrt(mean / most) * bars.length))]
+  }).join("")
+}
 
-  yield* Console.log("\nThe client is gone. Another one goes on from its journal:")
-  const journal = yield* FileJournal.make(file)
-  const { client, completed, nextStep } = yield* service.resumeTrainingClient({ journal })
-  yield* Console.log(`  ${completed.length} requests were completed, the next step is ${nextStep}`)
-  yield* Stream.range(nextStep, 7).pipe(
-    Stream.map(batch),
-    client.trainSteps(Loss.crossEntropy, adam, { startAt: nextStep }),
-    show,
-  )
+const isTerminal = process.stdout.isTTY === true
 
-  const { path } = yield* client.saveState("demo")
-  yield* Console.log(`\nSaved as ${path}`)
-  const sampler = yield* client.saveWeightsAndGetSamplingClient()
-  const samples = yield* Effect.forEach(
-    [1, 2, 3],
-    (seed) => sampler.sample({ prompt: [1, 2, 3], params: { maxTokens: 6, seed } }),
-    {
-      concurrency: "unbounded",
-    },
-  )
-  for (const { sequences } of samples) yield* Console.log(`Sampled  ${sequences[0]?.tokens.join(" ")}`)
+const progress = (done: number, loss: number, rate: number) => {
+  const filled = Math.round((done / steps) * 24)
+  const bar = `${"█".repeat(filled)}${"░".repeat(24 - filled)}`
+  const line = `  ${bar} ${String(done).padStart(2)}/${steps}   loss ${loss.toFixed(3)}   ${rate.toFixed(0)} tokens/s`
+  // Where nobody watches it move, a line now and then will do.
+  if (isTerminal) process.stdout.write(`\r${line}${done === steps ? "\n" : ""}`)
+  else if (done % 10 === 0 || done === 1) process.stdout.write(`${line}\n`)
+}
 
-  const error = yield* Effect.flip(client.loadState("tinker://nobody/weights/nothing"))
-  yield* Console.log(`\nAn error looks like this\n  ${error._tag}: ${error.message}`)
-}).pipe(Effect.scoped)
+const program = (directory: string) =>
+  Effect.gen(function* () {
+    const backend = yield* TokenizerBackend.TokenizerBackend
+    const tokenizer = yield* backend.make(yield* TokenizerFiles.fromDirectory(yield* ModelFiles.shipped))
+    const renderer = yield* Generic.make(tokenizer)
+
+    const service = yield* ServiceClient.ServiceClient
+    const baseModel = ModelFiles.shippedName
+    yield* Console.log(`The model: ${baseModel}, 1.5 million parameters, in a thread of this process.`)
+    const before = yield* ask(yield* service.createSamplingClient({ baseModel }), renderer)
+    yield* Console.log(`\nBefore, it answers plainly:\n${before.join("\n")}`)
+
+    yield* Console.log(
+      `\nNow it learns to answer like a sailor: ${steps} steps of ${batchSize} conversations, LoRA of rank 8.`,
+    )
+    const training = yield* service.createLoraTrainingClient({ baseModel, rank: 8, seed: 1 })
+    const optimizer = Optimizer.linear(Optimizer.adam({ learningRate: 8e-3 }), { steps })
+    const losses: Array<number> = []
+    let tokens = 0
+    const startedAt = performance.now()
+    yield* Stream.range(1, steps).pipe(
+      Stream.mapEffect(() => batch(renderer)),
+      training.trainSteps(Loss.crossEntropy, optimizer),
+      Stream.runForEach((step) =>
+        Effect.sync(() => {
+          losses.push((step.metrics["loss:sum"] ?? Number.NaN) / batchSize)
+          tokens += step.tokens
+          progress(losses.length, losses.at(-1) ?? Number.NaN, (1000 * tokens) / (performance.now() - startedAt))
+        }),
+      ),
+    )
+    const took = Duration.format(Duration.seconds(Math.round((performance.now() - startedAt) / 1000)))
+    yield* Console.log(`  loss  ${curve(losses)}  ${losses[0]?.toFixed(2)} → ${losses.at(-1)?.toFixed(2)} in ${took}`)
+
+    const { path } = yield* training.saveState("sailor")
+    const after = yield* ask(yield* training.saveWeightsAndGetSamplingClient(), renderer)
+    yield* Console.log(`\nAfter:\n${after.join("\n")}`)
+
+    yield* Console.log(`\nThe checkpoint is ${path}
+in ${directory}
+
+What to try next:
+  npx -y pnpm@10.34.9 tinkerfx serve --data-dir ${directory}
+                               serve it, to this SDK, the official one, or anything that speaks OpenAI's API
+  scripts/demo.ts              this program: change what it learns
+  docs/README.md               how to train a large model: the same program, another layer`)
+  }).pipe(Effect.scoped, Effect.withRandom(Random.make("demo")))
 
 Effect.gen(function* () {
-  yield* Console.log("effect-tinker demo: a training run over a real socket.")
-  yield* Console.log("The server is SCRIPTED: its numbers are made up, and no model is trained.\n")
-  const url = yield* listen
-  yield* Effect.provide(program, NodeTinker.layer({ baseUrl: url, apiKey: Redacted.make("tml-demo") }))
-}).pipe(Effect.scoped, NodeRuntime.runMain)
+  yield* Console.log("effect-tinker demo: fine-tuning a small real language model, here and now.\n")
+  const directory = yield* Effect.promise(() => mkdtemp(join(tmpdir(), "tinker-demo-")))
+  const server = LocalTinker.layer({ dataDirectory: directory })
+  const config = TinkerConfig.layer({ baseUrl: "http://local", apiKey: Redacted.make("tml-demo") })
+  const tinker = Tinker.layer().pipe(Layer.provide([server, config, RateLimiter.layer]))
+  yield* Effect.provide(program(directory), Layer.mergeAll(tinker, TokenizerBackend.layer, NodeContext.layer))
+}).pipe(Logger.withMinimumLogLevel(LogLevel.Warning), NodeRuntime.runMain)

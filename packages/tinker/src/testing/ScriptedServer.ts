@@ -9,22 +9,17 @@
  * @since 0.1.0
  */
 import * as HttpClient from "@effect/platform/HttpClient"
-import * as HttpClientError from "@effect/platform/HttpClientError"
-import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
-import * as UrlParams from "@effect/platform/UrlParams"
 import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
-import * as Stream from "effect/Stream"
 import type { SampleRequest } from "../api/Sampling.ts"
 import * as HttpFailure from "../HttpFailure.ts"
 import type { JsonObject } from "../internal/Wire.ts"
 import * as Core from "../internal/scripted/Core.ts"
 import type { Dropped } from "../internal/scripted/Dropped.ts"
-import { MemoryResponse } from "../internal/scripted/MemoryResponse.ts"
+import * as Exchange from "../serving/Exchange.ts"
 
 /**
  * What the server answers, by the wire's names; the rest of the API gets 404.
@@ -333,22 +328,13 @@ export interface SessionState {
  * @since 0.1.0
  * @category exchange
  */
-export interface Request {
-  readonly method: string
-  /** With the query, with or without what comes before `/api/v1/`. */
-  readonly path: string
-  /** By names in lower case. */
-  readonly headers: Readonly<Record<string, string | undefined>>
-  readonly body: Uint8Array
-}
+export type Request = Exchange.Request
 
 /**
  * @since 0.1.0
  * @category exchange
  */
-export interface Answer {
-  readonly status: number
-  readonly headers: Readonly<Record<string, string>>
+export interface Answer extends Exchange.Answer {
   readonly body: Uint8Array | string
 }
 
@@ -402,53 +388,13 @@ export class ScriptedServer extends Context.Tag("effect-tinker/testing/ScriptedS
  */
 export const make: (options?: Options) => Effect.Effect<Service, never, Scope.Scope> = Core.make
 
-/** Bytes of a body, however it is given. */
-const bytesOf = (
-  request: HttpClientRequest.HttpClientRequest,
-): Effect.Effect<Uint8Array, HttpClientError.RequestError> => {
-  const { body } = request
-  switch (body._tag) {
-    case "Empty":
-      return Effect.succeed(new Uint8Array(0))
-    case "Uint8Array":
-      return Effect.succeed(body.body)
-    case "Stream":
-      return Stream.runFold(body.stream, new Uint8Array(0), (all, part) => {
-        const joined = new Uint8Array(all.length + part.length)
-        joined.set(all)
-        joined.set(part, all.length)
-        return joined
-      }).pipe(Effect.mapError((cause) => new HttpClientError.RequestError({ request, reason: "Encode", cause })))
-    default:
-      return new HttpClientError.RequestError({ request, reason: "Encode", description: `a body of ${body._tag}` })
-  }
-}
-
-/** The server as a client sees it, at whatever address the client believes it to be. */
-const client = (server: Service): HttpClient.HttpClient =>
-  HttpClient.makeWith<never, never, HttpClientError.RequestError, never>(
-    Effect.flatMap((request) => {
-      const url = UrlParams.makeUrl(request.url, request.urlParams, request.hash)
-      if (Either.isLeft(url)) {
-        return new HttpClientError.RequestError({ request, reason: "InvalidUrl", cause: url.left })
-      }
-      const path = `${url.right.pathname}${url.right.search}`
-      const { headers, method } = request
-      return Effect.flatMap(bytesOf(request), (body) =>
-        Effect.mapBoth(server.handle({ method, path, headers, body }), {
-          onSuccess: (answer) => new MemoryResponse(request, answer),
-          onFailure: (cause) =>
-            new HttpClientError.RequestError({
-              request,
-              reason: "Transport",
-              cause:
-                cause.when === "before" ? new HttpFailure.NotSent({ cause }) : new HttpFailure.Disconnected({ cause }),
-            }),
-        }),
-      )
-    }),
-    Effect.succeed,
-  )
+/** What a client makes of a connection that ends. */
+const connected =
+  ({ handle }: Service) =>
+  (request: Request) =>
+    Effect.mapError(handle(request), (cause) =>
+      cause.when === "before" ? new HttpFailure.NotSent({ cause }) : new HttpFailure.Disconnected({ cause }),
+    )
 
 /**
  * A server of its own, wherever this is built.
@@ -459,6 +405,6 @@ const client = (server: Service): HttpClient.HttpClient =>
 export const layer = (options?: Options): Layer.Layer<HttpClient.HttpClient | ScriptedServer> =>
   Layer.scopedContext(
     Effect.map(make(options), (server) =>
-      Context.make(HttpClient.HttpClient, client(server)).pipe(Context.add(ScriptedServer, server)),
+      Context.make(HttpClient.HttpClient, Exchange.client(connected(server))).pipe(Context.add(ScriptedServer, server)),
     ),
   )

@@ -1,12 +1,10 @@
 /** A request as the server reads it. */
 import * as Either from "effect/Either"
-import * as Encoding from "effect/Encoding"
 import * as Predicate from "effect/Predicate"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
-import type { Endpoint } from "../../Endpoint.ts"
+import * as PassRequest from "../../serving/PassRequest.ts"
 import type { ForwardBackwardRequest } from "../proto/tinker_public_pb.ts"
 import * as Hash from "../Hash.ts"
-import * as Pass from "./Pass.ts"
 import type { Mutable, Outcome, State } from "./State.ts"
 
 export type Body =
@@ -42,7 +40,7 @@ const readBody = ({ body, headers }: Scripted.Request): Body => {
   const encoding = headers["content-encoding"] ?? "identity"
   if (encoding !== "identity") return { _tag: "Unreadable", status: 415, problem: `can't read ${encoding}` }
   if (headers["content-type"]?.startsWith("application/x-protobuf") === true) {
-    return Either.match(Pass.message(body), {
+    return Either.match(PassRequest.message(body), {
       onLeft: (problem) => ({ _tag: "Unreadable", status: 422, problem }),
       onRight: (message) => ({ _tag: "Protobuf", message }),
     })
@@ -93,24 +91,6 @@ export const read = (
 export interface Matched {
   readonly operation: Scripted.Operation
   readonly params: Readonly<Record<string, string>>
-}
-
-/** What the path says for the names in the endpoint's own; undefined if it is another's. */
-export const matchPath = (
-  endpoint: Endpoint<never, unknown>,
-  path: string,
-): Readonly<Record<string, string>> | undefined => {
-  const names = endpoint.path.split("/")
-  const segments = path.split("/")
-  if (names.length !== segments.length) return undefined
-  const params: Record<string, string> = {}
-  for (const [i, name] of names.entries()) {
-    const segment = segments[i] ?? ""
-    if (name.startsWith(":"))
-      params[name.slice(1)] = Either.getOrElse(Encoding.decodeUriComponent(segment), () => segment)
-    else if (name !== segment) return undefined
-  }
-  return params
 }
 
 /** The model that a body names; the empty name if it names none. */

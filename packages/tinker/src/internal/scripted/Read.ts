@@ -1,7 +1,7 @@
 /** Reads bodies by their schemas, and refuses in the server's words what does not fit. */
 import * as Either from "effect/Either"
-import * as ParseResult from "effect/ParseResult"
 import type * as Schema from "effect/Schema"
+import * as Routing from "../../serving/Routing.ts"
 import type { Answer } from "../../testing/ScriptedServer.ts"
 import * as Answers from "./Answers.ts"
 import { type Call, fieldOf } from "./Incoming.ts"
@@ -11,7 +11,9 @@ export type Reply<A> = Either.Either<A, Answer>
 /** A field that this server is said not to know. */
 const refuseUnknown = ({ body, state }: Call): Reply<void> => {
   const name = state.settings.unknownFields.find((name) => fieldOf(body, name) !== undefined)
-  return name === undefined ? Either.void : Either.left(Answers.extraField(name, fieldOf(body, name)))
+  return name === undefined
+    ? Either.void
+    : Either.left(Answers.invalid([Routing.unexpected(name, fieldOf(body, name))]))
 }
 
 export const readJson = <A, I>(call: Call, schema: Schema.Schema<A, I>): Reply<A> =>
@@ -21,11 +23,5 @@ export const readJson = <A, I>(call: Call, schema: Schema.Schema<A, I>): Reply<A
     if (body._tag === "Protobuf") return yield* Answers.refuse(415, "expected application/json")
     yield* refuseUnknown(call)
     const value: unknown = body._tag === "Json" ? body.value : {}
-    return yield* Either.mapLeft(
-      ParseResult.decodeUnknownEither(schema, {
-        errors: "all",
-        onExcessProperty: state.settings.strict ? "error" : "ignore",
-      })(value),
-      (issue) => Answers.invalid(value, issue),
-    )
+    return yield* Either.mapLeft(Routing.read(schema, value, { strict: state.settings.strict }), Answers.invalid)
   })

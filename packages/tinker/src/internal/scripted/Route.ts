@@ -1,10 +1,10 @@
 /** How an endpoint of the API is answered: its schemas read what comes and write what goes. */
 import type * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import { Accepted } from "../../api/Futures.ts"
 import type * as Endpoint from "../../Endpoint.ts"
+import * as Routing from "../../serving/Routing.ts"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
 import * as Answers from "./Answers.ts"
 import type { Call } from "./Incoming.ts"
@@ -20,7 +20,7 @@ export interface Route {
 // Reading and writing by the schemas of the endpoint
 
 const readParams = (schema: Schema.Schema.AnyNoContext, { params }: Call): Reply<object> =>
-  Either.mapLeft(ParseResult.decodeUnknownEither(schema)(params), (issue) => Answers.invalid(params, issue))
+  Either.mapLeft(Routing.read(schema, params, { where: "path" }), Answers.invalid)
 
 /** The schemas say what an endpoint takes, each a part of it. */
 const readInput = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Reply<I> =>

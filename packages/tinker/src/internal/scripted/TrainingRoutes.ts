@@ -8,6 +8,7 @@ import * as Training from "../../api/Training.ts"
 import * as Paths from "../../Checkpoint.ts"
 import type * as Endpoint from "../../Endpoint.ts"
 import { adamw } from "../../Optimizer.ts"
+import * as PassRequest from "../../serving/PassRequest.ts"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
 import * as Answers from "./Answers.ts"
 import { refuse } from "./Answers.ts"
@@ -137,13 +138,12 @@ const readPass = (call: Call, path: "forward" | "forward_backward"): Reply<Pass.
     return refuse(wireStatus, `expected application/${isProtobuf ? "json" : "x-protobuf"}`)
   const read =
     body._tag === "Protobuf"
-      ? Either.right(Pass.fromMessage(body.message))
+      ? Either.mapLeft(PassRequest.fromMessage(body.message), (problem) => Answers.detail(422, problem))
       : path === "forward"
-        ? Either.map(readJson(call, Pass.ForwardBody), Pass.fromBody)
-        : Either.map(readJson(call, Pass.ForwardBackwardBody), Pass.fromBody)
-  return Either.flatMap(
-    read,
-    Either.mapLeft((problem) => Answers.detail(422, problem)),
+        ? Either.map(readJson(call, PassRequest.ForwardBody), PassRequest.fromBody)
+        : Either.map(readJson(call, PassRequest.ForwardBackwardBody), PassRequest.fromBody)
+  return Either.flatMap(read, (request) =>
+    Either.mapLeft(Pass.fromRequest(request), (problem) => Answers.detail(422, problem)),
   )
 }
 

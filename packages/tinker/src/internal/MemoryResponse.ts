@@ -9,11 +9,11 @@ import * as Effect from "effect/Effect"
 import * as Inspectable from "effect/Inspectable"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
-import type { Answer } from "../../testing/ScriptedServer.ts"
+import type { Answer } from "../serving/Exchange.ts"
 
 type Failed = HttpClientError.ResponseError
 
-/** An answer that is all there. A web `Response` would take a stream, promises and most of the time of a long test. */
+/** An answer that never travelled. A web `Response` would take promises and most of the time of a long test. */
 export class MemoryResponse extends Inspectable.Class implements HttpClientResponse.HttpClientResponse {
   readonly [HttpIncomingMessage.TypeId]: HttpIncomingMessage.TypeId = HttpIncomingMessage.TypeId
   readonly [HttpClientResponse.TypeId]: HttpClientResponse.TypeId = HttpClientResponse.TypeId
@@ -31,12 +31,12 @@ export class MemoryResponse extends Inspectable.Class implements HttpClientRespo
     this.body = answer.body
   }
 
-  private get bytes(): Uint8Array<ArrayBuffer> {
-    return typeof this.body === "string" ? new TextEncoder().encode(this.body) : Uint8Array.from(this.body)
-  }
-
-  private get string(): string {
-    return typeof this.body === "string" ? this.body : new TextDecoder().decode(this.body)
+  /** All of it; an answer that comes as a stream is waited for. */
+  private get whole(): Effect.Effect<Uint8Array<ArrayBuffer>, Failed> {
+    const { body } = this
+    if (typeof body === "string") return Effect.sync(() => new TextEncoder().encode(body))
+    if (body instanceof Uint8Array) return Effect.sync(() => Uint8Array.from(body))
+    return Effect.map(Stream.runCollect(body), (parts) => concat([...parts]))
   }
 
   get cookies(): Cookies.Cookies {
@@ -44,33 +44,41 @@ export class MemoryResponse extends Inspectable.Class implements HttpClientRespo
   }
 
   get text(): Effect.Effect<string, Failed> {
-    return Effect.sync(() => this.string)
+    const { body } = this
+    return typeof body === "string"
+      ? Effect.succeed(body)
+      : Effect.map(this.whole, (bytes) => new TextDecoder().decode(bytes))
   }
 
   get json(): Effect.Effect<unknown, Failed> {
-    return Effect.try({
-      try: (): unknown => (this.string === "" ? null : JSON.parse(this.string)),
-      catch: (cause) => this.failure(cause),
-    })
+    return Effect.flatMap(this.text, (text) =>
+      Effect.try({
+        try: (): unknown => (text === "" ? null : JSON.parse(text)),
+        catch: (cause) => this.failure(cause),
+      }),
+    )
   }
 
   get urlParamsBody(): Effect.Effect<UrlParams.UrlParams, Failed> {
-    return Effect.sync(() => UrlParams.fromInput(new URLSearchParams(this.string)))
+    return Effect.map(this.text, (text) => UrlParams.fromInput(new URLSearchParams(text)))
   }
 
   get arrayBuffer(): Effect.Effect<ArrayBuffer, Failed> {
-    return Effect.sync(() => this.bytes.buffer)
+    return Effect.map(this.whole, ({ buffer }) => buffer)
   }
 
   get formData(): Effect.Effect<FormData, Failed> {
-    return Effect.tryPromise({
-      try: () => new Response(this.bytes, { headers: this.headers }).formData(),
-      catch: (cause) => this.failure(cause),
-    })
+    return Effect.flatMap(this.whole, (bytes) =>
+      Effect.tryPromise({
+        try: () => new Response(bytes, { headers: this.headers }).formData(),
+        catch: (cause) => this.failure(cause),
+      }),
+    )
   }
 
   get stream(): Stream.Stream<Uint8Array, Failed> {
-    return Stream.sync(() => this.bytes)
+    const { body } = this
+    return typeof body === "string" || body instanceof Uint8Array ? Stream.fromEffect(this.whole) : body
   }
 
   toJSON(): unknown {
@@ -80,4 +88,14 @@ export class MemoryResponse extends Inspectable.Class implements HttpClientRespo
   private failure(cause: unknown): Failed {
     return new HttpClientError.ResponseError({ request: this.request, response: this, reason: "Decode", cause })
   }
+}
+
+const concat = (parts: ReadonlyArray<Uint8Array>): Uint8Array<ArrayBuffer> => {
+  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    all.set(part, at)
+    at += part.length
+  }
+  return all
 }

@@ -1,0 +1,93 @@
+/**
+ * What was written on the command line, read strictly: what is not known is an error that says what is.
+ *
+ * @since 0.1.0
+ */
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
+import { parseArgs } from "node:util"
+
+/**
+ * The command line is wrong: exit code 2.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class UsageError extends Data.TaggedError("UsageError")<{ readonly message: string }> {}
+
+/**
+ * A flag: with a value or without, once or many times.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Flag {
+  readonly type: "string" | "boolean"
+  readonly multiple?: boolean
+  readonly short?: string
+}
+
+/**
+ * Texts of flags by name; every one a list, because it may stand there more than once.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Flags = Readonly<Record<string, ReadonlyArray<string | boolean> | undefined>>
+
+/**
+ * @since 0.1.0
+ * @category parsing
+ */
+export const parse = (
+  args: ReadonlyArray<string>,
+  options: Readonly<Record<string, Flag>>,
+): Effect.Effect<Flags, UsageError> =>
+  Effect.try({
+    try: () => {
+      const { values } = parseArgs({ args: [...args], options, strict: true, allowPositionals: false })
+      return Object.fromEntries(
+        Object.entries(values).map(([name, value]) => [name, Array.isArray(value) ? value : [value ?? true]]),
+      )
+    },
+    catch: (cause) => new UsageError({ message: cause instanceof Error ? cause.message : String(cause) }),
+  })
+
+/**
+ * The last one that was given.
+ *
+ * @since 0.1.0
+ * @category getters
+ */
+export const text = (flags: Flags, name: string): string | undefined => {
+  const value = flags[name]?.at(-1)
+  return typeof value === "string" ? value : undefined
+}
+
+/**
+ * All of them, in order.
+ *
+ * @since 0.1.0
+ * @category getters
+ */
+export const texts = (flags: Flags, name: string): ReadonlyArray<string> =>
+  (flags[name] ?? []).filter((value) => typeof value === "string")
+
+/**
+ * A whole number within bounds.
+ *
+ * @since 0.1.0
+ * @category getters
+ */
+export const integer = (
+  flags: Flags,
+  name: string,
+  bounds: { readonly from: number; readonly to: number },
+): Effect.Effect<number | undefined, UsageError> => {
+  const value = text(flags, name)
+  if (value === undefined) return Effect.succeed(undefined)
+  const number = Number(value)
+  return Number.isInteger(number) && number >= bounds.from && number <= bounds.to && value.trim() !== ""
+    ? Effect.succeed(number)
+    : new UsageError({ message: `--${name}: expected a number from ${bounds.from} to ${bounds.to}, got "${value}"` })
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env node
+import host from "node:process"
+import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
+import { run } from "./Main.ts"
+
+const fiber = Effect.runFork(run(host.argv.slice(2)))
+
+/** The first signal ends it in order; a second one at once. */
+let asked = false
+for (const signal of ["SIGINT", "SIGTERM"] as const)
+  host.on(signal, () => {
+    if (asked) host.exit(130)
+    asked = true
+    Effect.runFork(Fiber.interruptFork(fiber))
+  })
+
+fiber.addObserver((result) => host.exit(result._tag === "Success" ? result.value : asked ? 0 : 1))

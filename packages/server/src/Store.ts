@@ -1,0 +1,360 @@
+/**
+ * What must outlive the process, in SQLite: sessions, models, samplers, checkpoints and futures. The server keeps what
+ * it works with in memory and writes it here before it says yes; at the next start it reads everything back.
+ *
+ * Without a directory the same tables are in memory, and end with the process.
+ *
+ * @since 0.1.0
+ */
+import * as LibsqlClient from "@effect/sql-libsql/LibsqlClient"
+import * as SqlClient from "@effect/sql/SqlClient"
+import type { SqlError } from "@effect/sql/SqlError"
+import { type Client, createClient, type InStatement } from "@libsql/client"
+import * as Context from "effect/Context"
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import type * as Scope from "effect/Scope"
+import { mkdirSync } from "node:fs"
+import { join } from "node:path"
+
+/**
+ * The disk is full, or gone, or of another version.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class StoreError extends Data.TaggedError("StoreError")<{
+  readonly operation: string
+  readonly cause: unknown
+}> {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `the store could not ${this.operation}: ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
+  }
+}
+
+/**
+ * What is kept as one JSON text by its id.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Kind = "session" | "model" | "sampler" | "checkpoint" | "refused" | "meta"
+
+/**
+ * A request that was accepted.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface FutureRow {
+  readonly id: string
+  readonly owner: string
+  readonly sessionId: string
+  /** The model or the sampler that it is for. */
+  readonly lane: string
+  readonly seq: number | null
+  readonly operation: string
+  readonly hash: string
+  /** What was answered when it was accepted, as JSON. */
+  readonly accepted: string
+  readonly createdAt: number
+  readonly contentType: string
+  /** Until it is not needed any more, to do the work again. */
+  readonly body: Uint8Array | null
+}
+
+/**
+ * What became of it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface ResultRow {
+  readonly state: "result" | "failed" | "refused"
+  readonly contentType: string
+  readonly result: Uint8Array
+}
+
+/**
+ * A future as it is read back.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface StoredFuture extends FutureRow {
+  readonly state: "queued" | ResultRow["state"]
+  /** Counts the futures in the order in which they were finished. */
+  readonly finished: number | null
+  readonly size: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface UsageRow {
+  readonly bucket: number
+  readonly owner: string
+  readonly sessionId: string
+  readonly baseModel: string
+  readonly kind: string
+  readonly count: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface AuditRow {
+  readonly time: number
+  readonly owner: string
+  readonly event: string
+  readonly modelId: string | null
+  readonly path: string | null
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  /** Does it outlive the process? Then bodies are kept for the work that may have to be done again. */
+  readonly durable: boolean
+  /** Under its id, in place of what was there. `flushed` outlives the power cut, too. */
+  readonly put: (
+    kind: Kind,
+    id: string,
+    value: object,
+    options?: { readonly flushed?: boolean },
+  ) => Effect.Effect<void, StoreError>
+  readonly remove: (kind: Kind, id: string) => Effect.Effect<void, StoreError>
+  readonly all: (kind: Kind) => Effect.Effect<ReadonlyArray<unknown>, StoreError>
+  readonly accept: (row: FutureRow) => Effect.Effect<void, StoreError>
+  readonly finish: (
+    id: string,
+    finished: number,
+    row: ResultRow,
+    options: { readonly keepBody: boolean; readonly usage: ReadonlyArray<UsageRow> },
+  ) => Effect.Effect<void, StoreError>
+  readonly result: (id: string) => Effect.Effect<ResultRow | undefined, StoreError>
+  readonly futures: Effect.Effect<ReadonlyArray<StoredFuture>, StoreError>
+  /** The bodies of a model's requests up to a number are not needed any more. */
+  readonly dropBodies: (lane: string, upTo: number) => Effect.Effect<void, StoreError>
+  readonly dropFutures: (sessionId: string) => Effect.Effect<void, StoreError>
+  readonly usage: (owner: string) => Effect.Effect<ReadonlyArray<UsageRow>, StoreError>
+  readonly audit: (owner: string) => Effect.Effect<ReadonlyArray<AuditRow>, StoreError>
+  readonly record: (row: AuditRow) => Effect.Effect<void, StoreError>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class Store extends Context.Tag("@effect-tinker/server/Store")<Store, Service>() {}
+
+/** One table a line, and nothing that a newer version could not add to. */
+const schema = [
+  `CREATE TABLE IF NOT EXISTS things (
+    kind TEXT NOT NULL, id TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS futures (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, session_id TEXT NOT NULL, lane TEXT NOT NULL, seq INTEGER,
+    operation TEXT NOT NULL, hash TEXT NOT NULL, accepted TEXT NOT NULL, created_at INTEGER NOT NULL,
+    content_type TEXT NOT NULL, body BLOB, state TEXT NOT NULL DEFAULT 'queued',
+    finished INTEGER, result_type TEXT, result BLOB)`,
+  `CREATE INDEX IF NOT EXISTS futures_by_lane ON futures (lane, seq)`,
+  `CREATE INDEX IF NOT EXISTS futures_by_session ON futures (session_id)`,
+  `CREATE TABLE IF NOT EXISTS usage (
+    bucket INTEGER NOT NULL, owner TEXT NOT NULL, session_id TEXT NOT NULL, base_model TEXT NOT NULL,
+    kind TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (bucket, owner, session_id, base_model, kind)) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS audit (
+    time INTEGER NOT NULL, owner TEXT NOT NULL, event TEXT NOT NULL, model_id TEXT, path TEXT)`,
+]
+
+/** Bumped when an older program could not read what a newer one wrote. */
+const version = 1
+
+const bytesOf = (value: unknown): Uint8Array =>
+  value instanceof ArrayBuffer
+    ? new Uint8Array(value)
+    : value instanceof Uint8Array
+      ? value
+      : new TextEncoder().encode(typeof value === "string" ? value : "")
+
+const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreError, SqlClient.SqlClient> =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const told = (operation: string) =>
+      Effect.mapError((error: SqlError) => new StoreError({ operation, cause: error.cause ?? error }))
+
+    /** All of them or none: on the one connection, because a transaction of the client would open another. */
+    const batch = (operation: string, statements: ReadonlyArray<InStatement>) =>
+      Effect.tryPromise({
+        try: () => client.batch([...statements], "write"),
+        catch: (cause) => new StoreError({ operation, cause }),
+      }).pipe(Effect.asVoid)
+
+    if (durable) yield* told("be opened")(sql.unsafe("PRAGMA journal_mode = WAL"))
+    yield* told("be opened")(sql.unsafe("PRAGMA synchronous = NORMAL"))
+    for (const statement of schema) yield* told("make its tables")(sql.unsafe(statement))
+    const [known] = yield* told("be opened")(sql.unsafe<{ user_version: number }>("PRAGMA user_version"))
+    if (known !== undefined && known.user_version > version)
+      return yield* new StoreError({
+        operation: "be opened",
+        cause: `it was written by a newer version (${known.user_version}, this one knows ${version})`,
+      })
+    yield* told("be opened")(sql.unsafe(`PRAGMA user_version = ${version}`))
+
+    const put: Service["put"] = (kind, id, value, options) => {
+      const write = told(`keep a ${kind}`)(
+        sql`INSERT INTO things (kind, id, data) VALUES (${kind}, ${id}, ${JSON.stringify(value)})
+            ON CONFLICT (kind, id) DO UPDATE SET data = excluded.data`,
+      )
+      if (options?.flushed !== true || !durable) return Effect.asVoid(write)
+      const synchronous = (mode: string) => told("be flushed")(sql.unsafe(`PRAGMA synchronous = ${mode}`))
+      return Effect.asVoid(
+        Effect.ensuring(Effect.zipRight(synchronous("FULL"), write), Effect.ignore(synchronous("NORMAL"))),
+      )
+    }
+
+    return {
+      durable,
+      put,
+      remove: (kind, id) =>
+        Effect.asVoid(told(`forget a ${kind}`)(sql`DELETE FROM things WHERE kind = ${kind} AND id = ${id}`)),
+      all: (kind) =>
+        told(`read every ${kind}`)(sql<{ data: string }>`SELECT data FROM things WHERE kind = ${kind}`).pipe(
+          Effect.map((rows) => rows.map(({ data }): unknown => JSON.parse(data))),
+        ),
+      accept: (row) =>
+        Effect.asVoid(
+          told("accept a request")(
+            sql`INSERT INTO futures (id, owner, session_id, lane, seq, operation, hash, accepted, created_at, content_type, body)
+                VALUES (${row.id}, ${row.owner}, ${row.sessionId}, ${row.lane}, ${row.seq}, ${row.operation}, ${row.hash},
+                        ${row.accepted}, ${row.createdAt}, ${row.contentType}, ${durable ? row.body : null})`,
+          ),
+        ),
+      finish: (id, finished, row, { keepBody, usage }) =>
+        batch("keep a result", [
+          {
+            sql: `UPDATE futures SET state = ?, finished = ?, result_type = ?, result = ?${keepBody ? "" : ", body = NULL"} WHERE id = ?`,
+            args: [row.state, finished, row.contentType, row.result, id],
+          },
+          ...usage.map(({ baseModel, bucket, count, kind, owner, sessionId }) => ({
+            sql: `INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
+                  ON CONFLICT (bucket, owner, session_id, base_model, kind) DO UPDATE SET count = count + excluded.count`,
+            args: [bucket, owner, sessionId, baseModel, kind, count],
+          })),
+        ]),
+      result: (id) =>
+        told("read a result")(
+          sql<{ state: string; result_type: string; result: unknown }>`SELECT state, result_type, result FROM futures
+              WHERE id = ${id} AND state <> 'queued'`,
+        ).pipe(
+          Effect.map(([row]) =>
+            row === undefined
+              ? undefined
+              : {
+                  state: row.state as ResultRow["state"],
+                  contentType: row.result_type,
+                  result: bytesOf(row.result),
+                },
+          ),
+        ),
+      futures: told("read the futures")(
+        sql<Record<string, unknown>>`SELECT id, owner, session_id, lane, seq, operation, hash, accepted, created_at,
+            content_type, body, state, finished, length(result) AS size FROM futures ORDER BY rowid`,
+      ).pipe(
+        Effect.map((rows) =>
+          rows.map((row): StoredFuture => ({
+            id: String(row["id"]),
+            owner: String(row["owner"]),
+            sessionId: String(row["session_id"]),
+            lane: String(row["lane"]),
+            seq: row["seq"] === null ? null : Number(row["seq"]),
+            operation: String(row["operation"]),
+            hash: String(row["hash"]),
+            accepted: String(row["accepted"]),
+            createdAt: Number(row["created_at"]),
+            contentType: String(row["content_type"]),
+            body: row["body"] === null ? null : bytesOf(row["body"]),
+            state: String(row["state"]) as StoredFuture["state"],
+            finished: row["finished"] === null ? null : Number(row["finished"]),
+            size: Number(row["size"] ?? 0),
+          })),
+        ),
+      ),
+      dropBodies: (lane, upTo) =>
+        Effect.asVoid(
+          told("forget bodies")(sql`UPDATE futures SET body = NULL WHERE lane = ${lane} AND seq <= ${upTo}`),
+        ),
+      dropFutures: (sessionId) =>
+        Effect.asVoid(told("forget futures")(sql`DELETE FROM futures WHERE session_id = ${sessionId}`)),
+      usage: (owner) =>
+        told("read the usage")(
+          sql<Record<string, unknown>>`SELECT * FROM usage WHERE owner = ${owner} ORDER BY bucket, session_id, kind`,
+        ).pipe(
+          Effect.map((rows) =>
+            rows.map((row) => ({
+              bucket: Number(row["bucket"]),
+              owner: String(row["owner"]),
+              sessionId: String(row["session_id"]),
+              baseModel: String(row["base_model"]),
+              kind: String(row["kind"]),
+              count: Number(row["count"]),
+            })),
+          ),
+        ),
+      audit: (owner) =>
+        told("read the audit log")(
+          sql<Record<string, unknown>>`SELECT * FROM audit WHERE owner = ${owner} ORDER BY rowid`,
+        ).pipe(
+          Effect.map((rows) =>
+            rows.map((row) => ({
+              time: Number(row["time"]),
+              owner: String(row["owner"]),
+              event: String(row["event"]),
+              modelId: row["model_id"] === null ? null : String(row["model_id"]),
+              path: row["path"] === null ? null : String(row["path"]),
+            })),
+          ),
+        ),
+      record: ({ event, modelId, owner, path, time }) =>
+        Effect.asVoid(
+          told("write the audit log")(sql`INSERT INTO audit VALUES (${time}, ${owner}, ${event}, ${modelId}, ${path})`),
+        ),
+    }
+  })
+
+/**
+ * In a file of that directory, or in memory.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const open = (directory: string | undefined): Effect.Effect<Service, StoreError, Scope.Scope> =>
+  Effect.gen(function* () {
+    if (directory !== undefined)
+      yield* Effect.try({
+        try: () => mkdirSync(directory, { recursive: true }),
+        catch: (cause) => new StoreError({ operation: "make its directory", cause }),
+      })
+    const url = directory === undefined ? ":memory:" : `file:${join(directory, "tinker.db")}`
+    const client = yield* Effect.acquireRelease(
+      Effect.try({
+        try: () => createClient({ url }),
+        catch: (cause) => new StoreError({ operation: "be opened", cause }),
+      }),
+      (client) => Effect.sync(() => client.close()),
+    )
+    const context = yield* Layer.build(LibsqlClient.layer({ liveClient: client }))
+    return yield* Effect.provide(make(client, directory !== undefined), context)
+  })
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer = (directory: string | undefined): Layer.Layer<Store, StoreError> =>
+  Layer.scoped(Store, open(directory))

@@ -1,0 +1,189 @@
+/**
+ * The Tinker API as a function from request to answer, without a transport. `NodeTinkerServer` puts it behind a socket,
+ * `LocalTinker` behind an `HttpClient`.
+ *
+ * @since 0.1.0
+ */
+import * as Cause from "effect/Cause"
+import * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Layer from "effect/Layer"
+import * as Schedule from "effect/Schedule"
+import type * as Scope from "effect/Scope"
+import type { Answer, Request } from "effect-tinker/serving/Exchange"
+import { matchPath } from "effect-tinker/serving/Routing"
+import { randomBytes } from "node:crypto"
+import { join } from "node:path"
+import * as CheckpointFiles from "./CheckpointFiles.ts"
+import * as Auth from "./internal/Auth.ts"
+import { type Call, json, type Route } from "./internal/Call.ts"
+import type { Core } from "./internal/Core.ts"
+import * as Models from "./internal/Models.ts"
+import { recover } from "./internal/Recovery.ts"
+import { Refusal } from "./internal/Refusal.ts"
+import { management } from "./internal/routes/Management.ts"
+import { sampling } from "./internal/routes/Sampling.ts"
+import { sessions } from "./internal/routes/Sessions.ts"
+import { training } from "./internal/routes/Training.ts"
+import { emptyState } from "./internal/State.ts"
+import { ModelHost } from "./ModelHost.ts"
+import { type ServerOptions, settings } from "./ServerOptions.ts"
+import * as Store from "./Store.ts"
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Service {
+  /** Every request gets an answer. */
+  readonly handle: (request: Request) => Effect.Effect<Answer>
+}
+
+/**
+ * @since 0.1.0
+ * @category tags
+ */
+export class TinkerServer extends Context.Tag("@effect-tinker/server/TinkerServer")<TinkerServer, Service>() {}
+
+const rootOf = (path: string): { readonly root: Route["endpoint"]["root"]; readonly below: string } => {
+  const openai = path.indexOf("/oai/api/v1/")
+  if (openai >= 0) return { root: "oai/api/v1", below: path.slice(openai + "/oai/api/v1/".length) }
+  const api = path.indexOf("/api/v1/")
+  if (api >= 0) return { root: "api/v1", below: path.slice(api + "/api/v1/".length) }
+  const file = path.indexOf("/files/")
+  return { root: "", below: file >= 0 ? path.slice(file + 1) : path.slice(1) }
+}
+
+const find = (
+  routes: ReadonlyArray<Route>,
+  method: string,
+  path: string,
+): Either.Either<{ readonly route: Route; readonly params: Call["params"] }, Refusal> => {
+  const { below, root } = rootOf(path)
+  let other = false
+  for (const route of routes) {
+    const params = route.endpoint.root === root ? matchPath(route.endpoint, below) : undefined
+    if (params === undefined) continue
+    if (route.endpoint.method === method) return Either.right({ route, params })
+    other = true
+  }
+  return Either.left(
+    new Refusal(
+      other ? { status: 405, detail: `${method} is not for this path` } : { status: 404, detail: "Not Found" },
+    ),
+  )
+}
+
+const refused = ({ detail, headers, status }: Refusal, root: Route["endpoint"]["root"]): Answer =>
+  root === "oai/api/v1"
+    ? json(
+        {
+          error: {
+            message: typeof detail === "string" ? detail : JSON.stringify(detail),
+            type: status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error",
+            param: null,
+            code: status,
+          },
+        },
+        status,
+        headers,
+      )
+    : json({ detail }, status, headers)
+
+/** Sessions that nobody speaks for any more, and checkpoints whose time is over. */
+const sweep = (core: Core): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    for (const session of core.state.sessions.values())
+      if (session.state === "active" && now - session.lastSeen > core.settings.sessionTimeout)
+        yield* Models.endSession(core, session, { state: "expired", reason: undefined, detail: undefined })
+    for (const row of core.state.checkpoints.values())
+      if (row.expiresAt !== undefined && row.expiresAt <= now)
+        yield* Effect.ignore(Models.removeCheckpoint(core, row, "checkpoint_expired"))
+    for (const session of core.state.sessions.values())
+      if (session.endedAt !== undefined && now - session.endedAt > forgottenAfter) {
+        yield* Effect.ignore(core.store.dropFutures(session.id))
+        for (const future of core.state.futures.values())
+          if (future.sessionId === session.id) core.state.futures.delete(future.id)
+      }
+  })
+
+/** How long the results of a session are to be had after its end. */
+const forgottenAfter = 3_600_000
+
+/** The secret that signs tokens and addresses: as old as the data. */
+const secretOf = (store: Store.Service): Effect.Effect<Uint8Array, Store.StoreError> =>
+  Effect.gen(function* () {
+    const [known] = (yield* store.all("meta")) as ReadonlyArray<{ readonly secret: string }>
+    if (known !== undefined) return Buffer.from(known.secret, "base64url")
+    const secret = randomBytes(32)
+    yield* store.put("meta", "secret", { secret: secret.toString("base64url") })
+    return secret
+  })
+
+/**
+ * With everything of the data directory, if one is given: models are made again, and work that was not finished goes
+ * on. What runs in the background ends with the scope.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (
+  options: ServerOptions = {},
+): Effect.Effect<Service, Store.StoreError | CheckpointFiles.FileError, ModelHost | Scope.Scope> =>
+  Effect.gen(function* () {
+    const { dataDirectory } = options
+    const store = yield* Store.open(dataDirectory)
+    const core: Core = {
+      settings: settings(options),
+      state: emptyState(),
+      store,
+      files:
+        dataDirectory === undefined
+          ? CheckpointFiles.memory()
+          : yield* CheckpointFiles.directory(join(dataDirectory, "files")),
+      host: yield* ModelHost,
+      scope: yield* Effect.scope,
+      secret: yield* secretOf(store),
+    }
+    yield* recover(core)
+    yield* Effect.forkScoped(Effect.repeat(sweep(core), Schedule.spaced("5 seconds")))
+    const routes = [...sessions(core), ...training(core), ...sampling(core), ...management(core)]
+
+    const handle: Service["handle"] = (request) =>
+      Effect.gen(function* () {
+        const [path = "", search = ""] = request.path.split("?")
+        const { params, route } = yield* find(routes, request.method, path)
+        const now = yield* Clock.currentTimeMillis
+        const owner = route.open === true ? Auth.everybody : yield* Auth.authorize(core, request.headers, now)
+        return yield* route.answer({
+          request,
+          owner,
+          now,
+          params,
+          query: Object.fromEntries(new URLSearchParams(search)),
+        })
+      }).pipe(
+        Effect.catchTag("Refusal", (refusal) =>
+          Effect.succeed(refused(refusal, rootOf(request.path.split("?")[0] ?? "").root)),
+        ),
+        Effect.catchAllDefect((defect) =>
+          Effect.as(
+            Effect.logError(`${request.method} ${request.path.split("?")[0]} died`, Cause.die(defect)),
+            json({ detail: "Internal error" }, 500),
+          ),
+        ),
+      )
+    return { handle }
+  })
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer = (
+  options: ServerOptions = {},
+): Layer.Layer<TinkerServer, Store.StoreError | CheckpointFiles.FileError, ModelHost> =>
+  Layer.scoped(TinkerServer, make(options))

@@ -1,0 +1,74 @@
+/** Who asks: by key, or by a token that was issued here. Keys are compared and kept as hashes only. */
+import * as Effect from "effect/Effect"
+import * as Redacted from "effect/Redacted"
+import { createHash, createHmac, timingSafeEqual } from "node:crypto"
+import type { Core } from "./Core.ts"
+import { type Refusal, refuse } from "./Refusal.ts"
+
+const digest = (text: string): Buffer => createHash("sha256").update(text).digest()
+
+/** Without keys everybody is the same one. */
+export const everybody = "local"
+
+const ownerOfKey = (key: string): string => `key-${digest(key).toString("hex").slice(0, 16)}`
+
+/** Looks at all of them, so that time tells nothing. */
+const isKnown = ({ settings }: Core, key: string): boolean =>
+  settings.apiKeys.reduce((known, one) => timingSafeEqual(digest(Redacted.value(one)), digest(key)) || known, false)
+
+export const sign = ({ secret }: Pick<Core, "secret">, text: string): string =>
+  createHmac("sha256", secret).update(text).digest("base64url")
+
+export const isSigned = (core: Pick<Core, "secret">, text: string, signature: string): boolean =>
+  timingSafeEqual(digest(sign(core, text)), digest(signature))
+
+const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url")
+
+/** A token for an owner, until then (milliseconds since 1970). */
+export const issueToken = (core: Core, owner: string, expires: number, id: string): string => {
+  const claims = {
+    sub: `tml:user:${owner}`,
+    org_id: "local",
+    email: `${owner}@localhost`,
+    exp: Math.floor(expires / 1000),
+    jti: id,
+  }
+  const text = `${part({ alg: "HS256", typ: "JWT" })}.${part(claims)}`
+  return `${text}.${sign(core, text)}`
+}
+
+const ownerOfToken = (core: Core, token: string, now: number): string | undefined => {
+  const [header = "", claims = "", signature = ""] = token.split(".")
+  if (!isSigned(core, `${header}.${claims}`, signature)) return undefined
+  try {
+    const { exp, sub } = JSON.parse(Buffer.from(claims, "base64url").toString())
+    return typeof exp === "number" && now < exp * 1000 ? String(sub).replace("tml:user:", "") : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** The owner that a credential stands for; undefined if it opens nothing. */
+export const ownerOf = (core: Core, credential: string | undefined, now: number): string | undefined => {
+  if (credential !== undefined && credential.split(".").length === 3) {
+    const owner = ownerOfToken(core, credential, now)
+    if (owner !== undefined) return owner
+  }
+  if (core.settings.apiKeys.length === 0) return everybody
+  return credential !== undefined && isKnown(core, credential) ? ownerOfKey(credential) : undefined
+}
+
+export const credentialOf = (headers: Readonly<Record<string, string | undefined>>): string | undefined =>
+  headers["x-api-key"] ?? /^bearer (.+)$/i.exec(headers["authorization"] ?? "")?.[1]
+
+export const authorize = (
+  core: Core,
+  headers: Readonly<Record<string, string | undefined>>,
+  now: number,
+): Effect.Effect<string, Refusal> => {
+  const credential = credentialOf(headers)
+  const owner = ownerOf(core, credential, now)
+  return owner === undefined
+    ? refuse(401, credential === undefined ? "An API key is needed, as X-API-Key" : "This API key is not known here")
+    : Effect.succeed(owner)
+}

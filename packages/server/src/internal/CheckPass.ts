@@ -1,0 +1,126 @@
+/** A pass is looked into before it is accepted: what the model can't read is refused, and changes nothing. */
+import * as Either from "effect/Either"
+import type { ModelInput } from "effect-tinker/ModelInput"
+import type { PassRequest } from "effect-tinker/serving/PassRequest"
+import * as TensorData from "effect-tinker/TensorData"
+import type { BaseModel, Example, Pass, Tensor } from "../ModelHost.ts"
+import { bad, type Refusal } from "./Refusal.ts"
+
+type Checked<A> = Either.Either<A, Refusal>
+
+const outside = (tokens: ArrayLike<number>, vocabSize: number): number => {
+  for (let i = 0; i < tokens.length; i++) {
+    const token = tokens[i] ?? -1
+    if (token < 0 || token >= vocabSize) return i
+  }
+  return -1
+}
+
+/** The tokens of a text, all of them known to the model. */
+export const tokensOf = (input: ModelInput, model: BaseModel, field: string): Checked<Int32Array> => {
+  const length = input.chunks.reduce((sum, chunk) => sum + (chunk.type === "encoded_text" ? chunk.tokens.length : 0), 0)
+  const tokens = new Int32Array(length)
+  let at = 0
+  for (const [i, chunk] of input.chunks.entries()) {
+    if (chunk.type !== "encoded_text")
+      return Either.left(bad(`${field}.chunks[${i}]`, `${model.name} reads text only, not ${chunk.type}`))
+    const strange = outside(chunk.tokens, model.vocabSize)
+    if (strange >= 0)
+      return Either.left(
+        bad(
+          `${field}.chunks[${i}].tokens[${strange}]`,
+          `${chunk.tokens[strange]} is not in the vocabulary of ${model.name} (0 to ${model.vocabSize - 1})`,
+        ),
+      )
+    tokens.set(chunk.tokens, at)
+    at += chunk.tokens.length
+  }
+  if (length === 0) return Either.left(bad(field, "is empty"))
+  return length <= model.maxContextLength
+    ? Either.right(tokens)
+    : Either.left(bad(field, `${length} tokens are more than the context of ${model.name} (${model.maxContextLength})`))
+}
+
+const dense = (tensor: TensorData.TensorData, field: string): Checked<Tensor> =>
+  Either.mapBoth(TensorData.toNumbers(tensor, field), {
+    onLeft: ({ message }) => bad(field, message),
+    onRight: (values) => ({
+      data: tensor.dtype === "int64" ? Int32Array.from(values) : Float32Array.from(values),
+      shape: tensor.shape ?? [values.length],
+    }),
+  })
+
+const policy = ["logprobs", "advantages"]
+
+/** What a loss can't do without. */
+const required: Readonly<Record<string, ReadonlyArray<string>>> = {
+  cross_entropy: [],
+  importance_sampling: policy,
+  ppo: policy,
+  cispo: policy,
+  gspo: policy,
+  dro: policy,
+  stable_reinforce: policy,
+}
+
+/** Those that have a number for each target. */
+const perTarget = new Set([
+  "weights",
+  "logprobs",
+  "advantages",
+  "clip_low_threshold",
+  "clip_high_threshold",
+  "sequence_ratio_mask",
+])
+
+const exampleOf = (
+  { input, inputs }: PassRequest["data"][number],
+  loss: string,
+  model: BaseModel,
+  field: string,
+): Checked<Example> =>
+  Either.gen(function* () {
+    const tokens = yield* tokensOf(input, model, `${field}.model_input`)
+    const read: Record<string, Tensor> = {}
+    for (const [name, tensor] of inputs) read[name] = yield* dense(tensor, `${field}.loss_fn_inputs.${name}`)
+    const at = (name: string) => `${field}.loss_fn_inputs.${name}`
+    for (const name of ["target_tokens", ...(required[loss] ?? [])])
+      if (read[name] === undefined) return yield* Either.left(bad(at(name), `${loss} can't do without it`))
+    const targets = read["target_tokens"]
+    if (targets === undefined) return yield* Either.left(bad(at("target_tokens"), "is missing"))
+    if (!(targets.data instanceof Int32Array))
+      return yield* Either.left(bad(at("target_tokens"), "expected int64, got float32"))
+    if (targets.shape[0] !== tokens.length)
+      return yield* Either.left(
+        bad(at("target_tokens"), `expected one for each of the ${tokens.length} tokens, got ${targets.shape[0] ?? 0}`),
+      )
+    const strange = outside(targets.data, model.vocabSize)
+    if (strange >= 0)
+      return yield* Either.left(
+        bad(
+          `${at("target_tokens")}[${strange}]`,
+          `${targets.data[strange]} is not in the vocabulary of ${model.name} (0 to ${model.vocabSize - 1})`,
+        ),
+      )
+    for (const [name, tensor] of Object.entries(read)) {
+      if (!perTarget.has(name)) continue
+      if (tensor.data.length !== targets.data.length)
+        return yield* Either.left(
+          bad(at(name), `expected one for each of the ${targets.data.length} targets, got ${tensor.data.length}`),
+        )
+      const nothing = tensor.data.findIndex(Number.isNaN)
+      if (nothing >= 0) return yield* Either.left(bad(`${at(name)}[${nothing}]`, "is not a number"))
+    }
+    return { tokens, inputs: read }
+  })
+
+export const check = (request: PassRequest, model: BaseModel): Checked<Pass> =>
+  Either.gen(function* () {
+    const { config, data, forwardOnly, loss } = request
+    if (!model.losses.includes(loss))
+      return yield* Either.left(bad("loss_fn", `"${loss}" is not known here; there is ${model.losses.join(", ")}`))
+    if (data.length === 0) return yield* Either.left(bad("data", "is empty"))
+    const examples: Array<Example> = []
+    for (const [i, datum] of data.entries()) examples.push(yield* exampleOf(datum, loss, model, `data[${i}]`))
+    return { forwardOnly, loss, config, examples }
+  })

@@ -1,0 +1,23 @@
+/** What all parts of a server share. */
+import type * as Scope from "effect/Scope"
+import type * as CheckpointFiles from "../CheckpointFiles.ts"
+import type * as ModelHost from "../ModelHost.ts"
+import type { Settings } from "../ServerOptions.ts"
+import type * as Store from "../Store.ts"
+import type { State } from "./State.ts"
+
+export interface Core {
+  readonly settings: Settings
+  readonly state: State
+  readonly store: Store.Service
+  readonly files: CheckpointFiles.Service
+  readonly host: ModelHost.Service
+  /** Of the server; what runs in the background ends with it. */
+  readonly scope: Scope.Scope
+  /** Signs tokens and addresses. */
+  readonly secret: Uint8Array
+}
+
+/** A base model by its name. */
+export const baseModelOf = ({ host }: Core, name: string): ModelHost.BaseModel | undefined =>
+  host.models.find((model) => model.name === name)

@@ -1,0 +1,6 @@
+/** What JSON can say. */
+export type Json = null | boolean | number | string | ReadonlyArray<Json> | JsonObject
+
+export interface JsonObject {
+  readonly [key: string]: Json | undefined
+}

@@ -1,0 +1,351 @@
+/**
+ * What a model can be asked for. Each operation is read and checked here, and becomes a job: when it arrives, and again
+ * from its stored body after a restart.
+ */
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Option from "effect/Option"
+import * as Redacted from "effect/Redacted"
+import * as Api from "effect-tinker/Api"
+import * as Training from "effect-tinker/api/Training"
+import * as Optimizer from "effect-tinker/Optimizer"
+import * as PassRequest from "effect-tinker/serving/PassRequest"
+import * as ResultMessages from "effect-tinker/serving/ResultMessages"
+import * as Routing from "effect-tinker/serving/Routing"
+import * as TensorData from "effect-tinker/TensorData"
+import { HostError, type PassOutput, type Tensor, type Update } from "../ModelHost.ts"
+import { type Call, isProtobuf, jsonOf, read } from "./Call.ts"
+import * as Canonical from "./Canonical.ts"
+import { check } from "./CheckPass.ts"
+import { baseModelOf, type Core } from "./Core.ts"
+import * as Models from "./Models.ts"
+import * as Owned from "./Owned.ts"
+import { ownerOf } from "./Auth.ts"
+import { bad, invalid, Refusal } from "./Refusal.ts"
+import { makeSampler } from "./Samplers.ts"
+import type { Job, Model, Payload } from "./State.ts"
+
+/** A request of a model that makes sense. */
+export interface Prepared {
+  readonly model: Model
+  readonly seq: number
+  readonly hash: string
+  readonly job: Job
+}
+
+type Prepare = (core: Core, call: Call) => Effect.Effect<Prepared, Refusal>
+
+/** What the model and the number of a request are, even if the rest of it makes no sense. */
+export const addressOf = (call: Call): { readonly modelId: string; readonly seq: number } | undefined => {
+  if (isProtobuf(call.request))
+    return Option.getOrUndefined(
+      Option.map(Either.getRight(PassRequest.message(call.request.body)), ({ modelId, seqId }) => ({
+        modelId,
+        seq: seqId,
+      })),
+    )
+  const body = Either.getOrElse(jsonOf(call), () => undefined)
+  if (typeof body !== "object" || body === null) return undefined
+  const modelId: unknown = Reflect.get(body, "model_id")
+  const seq: unknown = Reflect.get(body, "seq_id")
+  return typeof modelId === "string" && typeof seq === "number" ? { modelId, seq } : undefined
+}
+
+const bodyHash = (call: Call, without: ReadonlyArray<string> = []): string => {
+  const body = Either.getOrElse(jsonOf(call), () => ({}))
+  return Canonical.ofJson(
+    typeof body === "object" && body !== null
+      ? Object.fromEntries(Object.entries(body).filter(([name]) => !without.includes(name)))
+      : body,
+  )
+}
+
+/** A model that could not be made does nothing. */
+const onModel = <E>(model: Model, run: Effect.Effect<Payload, E>): Effect.Effect<Payload, E | HostError> =>
+  Effect.suspend((): Effect.Effect<Payload, E | HostError> =>
+    model.state === "ready"
+      ? run
+      : new HostError({ reason: "invalid", message: `Model ${model.id} could not be made or is gone` }),
+  )
+
+// Passes
+
+const readPass = (
+  call: Call,
+  path: "forward" | "forward_backward",
+): Either.Either<PassRequest.PassRequest, Refusal> => {
+  if (isProtobuf(call.request))
+    return Either.mapLeft(
+      Either.flatMap(PassRequest.message(call.request.body), PassRequest.fromMessage),
+      (problem) => new Refusal({ status: 422, detail: problem }),
+    )
+  return Either.flatMap(jsonOf(call), (body) =>
+    path === "forward"
+      ? Either.mapBoth(Routing.read(PassRequest.ForwardBody, body), { onLeft: invalid, onRight: PassRequest.fromBody })
+      : Either.mapBoth(Routing.read(PassRequest.ForwardBackwardBody, body), {
+          onLeft: invalid,
+          onRight: PassRequest.fromBody,
+        }),
+  )
+}
+
+const tensorData = ({ data, shape }: Tensor): TensorData.TensorData =>
+  data instanceof Float32Array
+    ? Either.getOrThrow(TensorData.float32(data, { shape }))
+    : Either.getOrThrow(TensorData.int64(data, { shape }))
+
+const passPayload = ({ metrics, outputs }: PassOutput): Payload =>
+  ResultMessages.trainingPayload(
+    {
+      outputType: "ArrayRecord",
+      outputs: outputs.map((output) =>
+        Object.fromEntries(Object.entries(output).map(([name, tensor]) => [name, tensorData(tensor)])),
+      ),
+      metrics,
+    },
+    "protobuf",
+  )
+
+const pass =
+  (path: "forward" | "forward_backward"): Prepare =>
+  (core, call) =>
+    Effect.gen(function* () {
+      const request = yield* readPass(call, path)
+      const model = yield* Owned.model(core, call, request.modelId)
+      const base = baseModelOf(core, model.config.baseModel)
+      if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is not served any more`)
+      const checked = yield* check(request, base)
+      const tokens = checked.examples.reduce((sum, example) => sum + example.tokens.length, 0)
+      return {
+        model,
+        seq: request.seqId,
+        hash: Canonical.ofPass(request),
+        job: {
+          run: onModel(
+            model,
+            Effect.map(
+              Effect.suspend(() => core.host.pass(model.id, checked)),
+              passPayload,
+            ),
+          ),
+          changes: !request.forwardOnly,
+          baseModel: base.name,
+          counts: [{ kind: "training", count: tokens }],
+        },
+      }
+    })
+
+// Updates
+
+const updateOf = (params: typeof Training.OptimStepRequest.Type): Update | undefined => {
+  const { adamParams, optimizerParams } = params
+  if (adamParams !== undefined) return { ...adamParams, type: "adamw" }
+  if (optimizerParams === undefined) return undefined
+  const { beta1, gradClipNorm, learningRate, type } = optimizerParams
+  return { ...Optimizer.adam({ beta1, gradClipNorm, learningRate }), type }
+}
+
+/** A name with the rule by which numbers of several requests become one. */
+const named = (metrics: Readonly<Record<string, number>>) =>
+  Object.fromEntries(
+    Object.entries(metrics).map(([name, value]) => [name.includes(":") ? name : `${name}:unique`, value]),
+  )
+
+const optimStep: Prepare = (core, call) =>
+  Effect.gen(function* () {
+    const input = yield* read(Api.optimStep, call)
+    const model = yield* Owned.model(core, call, input.modelId)
+    const update = updateOf(input)
+    if (update === undefined) return yield* bad("adam_params", "is missing")
+    if (update.type !== model.config.optimizer)
+      return yield* bad(
+        update.type === "adamw" ? "adam_params" : "optimizer_params",
+        `the model was created for ${model.config.optimizer}, not for ${update.type}`,
+      )
+    return {
+      model,
+      seq: input.seqId,
+      hash: bodyHash(call),
+      job: {
+        run: onModel(
+          model,
+          Effect.map(core.host.step(model.id, update), (metrics) =>
+            Models.result(Training.OptimStepResult, { metrics: named(metrics) }),
+          ),
+        ),
+        changes: true,
+        baseModel: model.config.baseModel,
+        counts: [],
+        after: Effect.suspend(() =>
+          ++model.updates >= core.settings.snapshotEvery ? Models.snapshot(core, model, input.seqId) : Effect.void,
+        ),
+      },
+    }
+  })
+
+// Weights
+
+const saveWeights: Prepare = (core, call) =>
+  Effect.gen(function* () {
+    const input = yield* read(Api.saveWeights, call)
+    const model = yield* Owned.model(core, call, input.modelId)
+    const name = yield* Models.checkName(input.path)
+    const path = Models.pathOf(model.id, "training", name)
+    return {
+      model,
+      seq: input.seqId,
+      hash: bodyHash(call),
+      job: {
+        run: onModel(
+          model,
+          Effect.suspend(() => {
+            if (input.overwrite !== true && core.state.checkpoints.has(path))
+              return bad("path", `${path} exists already; "overwrite": true replaces it`)
+            return Effect.as(
+              Models.saveCheckpoint(core, model, "training", name, input),
+              Models.result(Training.SaveWeightsResult, { path }),
+            )
+          }),
+        ),
+        changes: false,
+        baseModel: model.config.baseModel,
+        counts: [{ kind: "checkpoint", count: 1 }],
+      },
+    }
+  })
+
+const saveWeightsExternal: Prepare = (core, call) =>
+  Effect.gen(function* () {
+    const input = yield* read(Api.saveWeightsExternal, call)
+    const model = yield* Owned.model(core, call, input.modelId)
+    const name = yield* Models.checkName(input.path)
+    if ((input.ageEncryptionRecipients ?? []).length > 0)
+      return yield* bad("age_encryption_recipients", "files are not encrypted here; leave it out")
+    return {
+      model,
+      seq: input.seqId,
+      hash: bodyHash(call),
+      job: {
+        run: onModel(
+          model,
+          Effect.map(Models.saveCheckpoint(core, model, "external", name, input), ({ path, size }) =>
+            Models.result(Training.SaveWeightsExternalResult, { path, sizeBytes: Option.some(size) }),
+          ),
+        ),
+        changes: false,
+        baseModel: model.config.baseModel,
+        counts: [{ kind: "checkpoint", count: 1 }],
+      },
+    }
+  })
+
+const saved = (told: Partial<typeof Training.SaveWeightsForSamplerResult.Type>): Payload =>
+  Models.result(Training.SaveWeightsForSamplerResult, {
+    path: Option.none(),
+    samplingSessionId: Option.none(),
+    ...told,
+  })
+
+const saveWeightsForSampler: Prepare = (core, call) =>
+  Effect.gen(function* () {
+    const input = yield* read(Api.saveWeightsForSampler, call)
+    const model = yield* Owned.model(core, call, input.modelId)
+    const { path, samplingSessionSeqId } = input
+    const run =
+      path === undefined
+        ? Effect.gen(function* () {
+            const { file } = yield* Models.writeWeights(core, model, false)
+            const sampler = yield* makeSampler(core, {
+              id: `${model.sessionId}:sample:${samplingSessionSeqId ?? 0}`,
+              owner: model.owner,
+              sessionId: model.sessionId,
+              hash: `${model.id} ${input.seqId}`,
+              baseModel: model.config.baseModel,
+              modelPath: undefined,
+              weights: { file, config: model.config },
+              clients: 0,
+            })
+            return saved({ samplingSessionId: Option.some(sampler.id) })
+          })
+        : Effect.map(Models.saveCheckpoint(core, model, "sampler", yield* Models.checkName(path), input), (row) =>
+            saved({ path: Option.some(row.path) }),
+          )
+    return {
+      model,
+      seq: input.seqId,
+      // The reference takes another number for the sampler every time it asks again, and means the same save.
+      hash: bodyHash(call, ["sampling_session_seq_id"]),
+      job: {
+        run: onModel(model, run),
+        changes: false,
+        baseModel: model.config.baseModel,
+        counts: path === undefined ? [] : [{ kind: "checkpoint", count: 1 }],
+      },
+    }
+  })
+
+const loadWeights: Prepare = (core, call) =>
+  Effect.gen(function* () {
+    const input = yield* read(Api.loadWeights, call)
+    const model = yield* Owned.model(core, call, input.modelId)
+    const row = yield* trainingWeights(core, call, input)
+    const { config } = row
+    if (config.baseModel !== model.config.baseModel || config.rank !== model.config.rank)
+      return yield* bad(
+        "path",
+        `it is of ${config.baseModel} with rank ${config.rank}, the model of ${model.config.baseModel} with rank ${model.config.rank}`,
+      )
+    return {
+      model,
+      seq: input.seqId,
+      hash: bodyHash(call),
+      job: {
+        run: onModel(
+          model,
+          Effect.flatMap(Models.readWeights(core, row.file), (weights) =>
+            Effect.as(
+              core.host.restore(model.id, weights, input.optimizer),
+              Models.result(Training.LoadWeightsResult, {
+                path: Option.some(row.path),
+                modelId: Option.some(model.id),
+              }),
+            ),
+          ),
+        ),
+        changes: true,
+        baseModel: config.baseModel,
+        counts: [],
+        // The checkpoint may be deleted before a restart would need it.
+        after: Models.snapshot(core, model, input.seqId),
+      },
+    }
+  })
+
+/** A checkpoint that can be trained on from. */
+export const trainingWeights = (
+  core: Core,
+  call: Call,
+  { path, weightsAccessToken }: Pick<typeof Training.LoadWeightsRequest.Type, "path" | "weightsAccessToken">,
+) =>
+  Effect.gen(function* () {
+    const token =
+      weightsAccessToken === undefined ? undefined : ownerOf(core, Redacted.value(weightsAccessToken), call.now)
+    const row = yield* Owned.checkpoint(core, call, path, [token])
+    return row.kind === "training"
+      ? row
+      : yield* bad(
+          "path",
+          `${path} is for ${row.kind === "sampler" ? "sampling" : "use elsewhere"}, not to train on from`,
+        )
+  })
+
+/** By the name that the store knows. */
+export const operations: Readonly<Record<string, Prepare>> = {
+  forward: pass("forward"),
+  forward_backward: pass("forward_backward"),
+  optim_step: optimStep,
+  save_weights: saveWeights,
+  save_weights_for_sampler: saveWeightsForSampler,
+  save_weights_external: saveWeightsExternal,
+  load_weights: loadWeights,
+}

@@ -1,0 +1,214 @@
+/** After a start: everything that was acknowledged is there again, and what was not finished goes on. */
+import * as Clock from "effect/Clock"
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
+import * as Schema from "effect/Schema"
+import { Accepted } from "effect-tinker/api/Futures"
+import * as Api from "effect-tinker/Api"
+import type { StoreError, StoredFuture } from "../Store.ts"
+import type { Call } from "./Call.ts"
+import { read } from "./Call.ts"
+import type { Core } from "./Core.ts"
+import * as Futures from "./Futures.ts"
+import * as Models from "./Models.ts"
+import { operations } from "./Operations.ts"
+import { begin } from "./routes/Sampling.ts"
+import { remaking } from "./routes/Training.ts"
+import { sampleJob, unsafeSampler } from "./Samplers.ts"
+import {
+  type CheckpointRow,
+  type Future,
+  type Model,
+  type ModelRow,
+  newLane,
+  type SamplerRow,
+  type SessionRow,
+} from "./State.ts"
+
+const decodeAccepted = Schema.decodeSync(Schema.parseJson(Accepted))
+
+/** The request as it came. */
+const callOf = ({ body, contentType, owner }: StoredFuture, now: number): Call => ({
+  request: {
+    method: "POST",
+    path: "",
+    headers: { "content-type": contentType },
+    body: body ?? new Uint8Array(0),
+  },
+  owner,
+  now,
+  params: {},
+  query: {},
+})
+
+const futureOf = (core: Core, row: StoredFuture): Future => {
+  const future = Futures.unsafeFuture(
+    { ...row, seq: row.seq ?? undefined, accepted: decodeAccepted(row.accepted) },
+    undefined,
+  )
+  Deferred.unsafeDone(future.stored, Effect.void)
+  if (row.state !== "queued") {
+    future.status = "done"
+    future.failed = row.state !== "result"
+    future.size = row.size
+    future.finished = row.finished ?? undefined
+    Deferred.unsafeDone(future.done, Effect.void)
+  }
+  core.state.futures.set(row.id, future)
+  core.state.finished = Math.max(core.state.finished, row.finished ?? 0)
+  return future
+}
+
+/** A request whose work can't be done again, e.g. because what it needs is gone. */
+const giveUp = (core: Core, future: Future, error: string): Effect.Effect<void> =>
+  Futures.settle(core, future, { _tag: "Failed", error, category: "server" })
+
+/**
+ * A model as it was: the snapshot, then every update since, in order. The same work on the same weights gives the same
+ * numbers, so that what clients were told stays true.
+ */
+const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture>): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    const { lane } = model
+    const open: Array<Future> = []
+    const repeat: Array<Effect.Effect<unknown, { readonly message?: string }>> = []
+    for (const row of rows) {
+      const future = futureOf(core, row)
+      const seq = row.seq ?? 0
+      lane.taken.set(seq, { future })
+      const done = row.state !== "queued"
+      if (done) lane.next = Math.max(lane.next, seq + 1)
+      // The snapshot has it, or there is nothing to repeat.
+      if (seq <= model.snapshot && model.snapshot > 0) continue
+      if (done && row.body === null) continue
+      const call = callOf(row, now)
+      const prepared = seq === 0 ? yield* Effect.either(remaking(core, model, row.operation, call)) : undefined
+      if (prepared !== undefined) {
+        if (prepared._tag === "Left") return yield* Effect.fail(prepared.left)
+        future.job = prepared.right
+      } else {
+        // Read again when its turn has come: a checkpoint that it loads may be one that is only saved before it.
+        future.job = {
+          changes: true,
+          baseModel: model.config.baseModel,
+          counts: [],
+          run: Effect.flatMap(
+            Effect.suspend(() => operations[row.operation]?.(core, call) ?? Effect.dieMessage(row.operation)),
+            ({ job }) => {
+              future.job = job
+              return Effect.zipLeft(job.run, done ? Effect.void : (job.after ?? Effect.void))
+            },
+          ),
+        }
+      }
+      if (done) {
+        const { job } = future
+        future.job = undefined
+        // What failed then fails now.
+        if (job !== undefined) repeat.push(row.state === "result" ? job.run : Effect.ignore(job.run))
+      } else open.push(future)
+    }
+    if (model.snapshot > 0) {
+      yield* Models.restoreSnapshot(core, model)
+      model.state = "ready"
+    }
+    for (const run of repeat) yield* run
+    model.updates = repeat.length
+    for (const future of open) lane.held.set(future.seq ?? 0, future)
+    yield* Futures.pump(core, lane)
+  }).pipe(
+    Effect.catchAll((error) =>
+      Effect.gen(function* () {
+        yield* Effect.logError(`${model.id} could not be made again: ${error.message}`)
+        for (const row of rows) {
+          const future = core.state.futures.get(row.id) ?? futureOf(core, row)
+          if (future.status !== "done") yield* giveUp(core, future, `the model could not be made again after a restart`)
+        }
+        yield* Models.dropModel(core, model)
+      }),
+    ),
+  )
+
+const recoverSample = (core: Core, row: StoredFuture): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    const future = futureOf(core, row)
+    const sampler = core.state.samplers.get(row.lane)
+    if (sampler === undefined) {
+      if (future.status !== "done") yield* giveUp(core, future, "the sampler is gone")
+      return
+    }
+    sampler.taken.set(row.seq ?? 0, future)
+    if (future.status === "done") {
+      sampler.finished.push(future)
+      return
+    }
+    const now = yield* Clock.currentTimeMillis
+    const job = yield* Effect.either(
+      Effect.flatMap(read(Api.sample, callOf(row, now)), (input) => sampleJob(core, sampler, input)),
+    )
+    if (job._tag === "Left") return yield* giveUp(core, future, JSON.stringify(job.left.detail))
+    future.job = job.right
+    yield* begin(core, sampler, future)
+  })
+
+export const recover = (core: Core): Effect.Effect<void, StoreError> =>
+  Effect.gen(function* () {
+    const { state, store } = core
+    const now = yield* Clock.currentTimeMillis
+    // The shapes are those that this version wrote: the store refuses what a newer one did.
+    for (const row of (yield* store.all("session")) as ReadonlyArray<SessionRow>)
+      // Nobody could be heard while the server was away.
+      state.sessions.set(row.id, { ...row, lastSeen: now, models: new Map(), samplers: new Map() })
+    for (const row of (yield* store.all("checkpoint")) as ReadonlyArray<CheckpointRow>)
+      state.checkpoints.set(row.path, row)
+    for (const row of (yield* store.all("sampler")) as ReadonlyArray<SamplerRow>) {
+      const sampler = unsafeSampler(row)
+      state.samplers.set(row.id, sampler)
+      state.sessions.get(row.sessionId)?.samplers.set(row.id, sampler)
+    }
+    for (const row of (yield* store.all("model")) as ReadonlyArray<ModelRow>) {
+      const session = state.sessions.get(row.sessionId)
+      const isActive = session?.state === "active"
+      const model: Model = {
+        ...row,
+        lane: newLane(row.id),
+        lastRequest: row.createdAt,
+        state: isActive ? "making" : "gone",
+        updates: 0,
+      }
+      model.lane.closed = !isActive
+      state.models.set(row.id, model)
+      session?.models.set(row.id, model)
+    }
+    for (const { lane, seq } of (yield* store.all("refused")) as ReadonlyArray<{ lane: string; seq: number }>)
+      state.models.get(lane)?.lane.taken.set(seq, "refused")
+    const byModel = new Map<string, Array<StoredFuture>>()
+    for (const row of yield* store.futures) {
+      const model = state.models.get(row.lane)
+      if (model !== undefined && model.state === "making") {
+        const rows = byModel.get(row.lane) ?? []
+        rows.push(row)
+        byModel.set(row.lane, rows)
+      } else if (row.operation === "asample") yield* recoverSample(core, row)
+      else {
+        const future = futureOf(core, row)
+        if (future.status === "done") continue
+        if (row.operation === "unload_model") {
+          yield* Futures.settle(core, future, {
+            _tag: "Result",
+            payload: { contentType: "application/json", body: JSON.stringify({ type: "unload_model" }) },
+          })
+        } else yield* giveUp(core, future, "the server was restarted")
+      }
+    }
+    for (const [id, rows] of byModel) {
+      const model = state.models.get(id)
+      if (model === undefined) continue
+      yield* recoverModel(
+        core,
+        model,
+        rows.toSorted((a, b) => (a.seq ?? 0) - (b.seq ?? 0)),
+      )
+    }
+  })

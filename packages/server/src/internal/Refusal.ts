@@ -1,0 +1,22 @@
+/** A request that is not done, and what is said about it. */
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
+import type { Problem } from "effect-tinker/serving/Routing"
+
+export class Refusal extends Data.TaggedError("Refusal")<{
+  readonly status: number
+  readonly detail: unknown
+  readonly headers?: Readonly<Record<string, string>>
+}> {}
+
+export const refuse = (status: number, detail: unknown): Effect.Effect<never, Refusal> =>
+  Effect.fail(new Refusal({ status, detail }))
+
+export const invalid = (problems: ReadonlyArray<Problem>): Refusal => new Refusal({ status: 422, detail: problems })
+
+/** A field that was read and makes no sense. */
+export const bad = (field: string, problem: string): Refusal =>
+  new Refusal({ status: 400, detail: `${field}: ${problem}` })
+
+export const found = <A>(value: A | undefined, what: string): Effect.Effect<A, Refusal> =>
+  value === undefined ? refuse(404, `${what} not found`) : Effect.succeed(value)

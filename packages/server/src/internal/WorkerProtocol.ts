@@ -1,0 +1,14 @@
+/** What goes between the server and the thread of a model. */
+export interface Start {
+  readonly module: string
+  readonly data: unknown
+}
+
+export type Ask =
+  | { readonly id: number; readonly method: string; readonly args: ReadonlyArray<unknown>; readonly stream: boolean }
+  | { readonly id: number; readonly cancel: true }
+
+export type Reply =
+  | { readonly id: number; readonly value: unknown }
+  | { readonly id: number; readonly error: { readonly reason: "invalid" | "internal"; readonly message: string } }
+  | { readonly id: number; readonly sequence: number; readonly token: number }

@@ -16,7 +16,7 @@ import type { Service } from "@effect-tinker/tokenizer/Tokenizer"
 import type { TokenizerError } from "@effect-tinker/tokenizer/TokenizerError"
 import type { Effect, Either } from "effect"
 import { Schema, Stream } from "effect"
-import { CustomLoss, Loss, type ModelInput } from "effect-tinker"
+import { type CustomLoss, Loss, type ModelInput } from "effect-tinker"
 import type { InvalidInput } from "effect-tinker/TinkerError"
 import { describe, expect, it } from "tstyche"
 

@@ -52,6 +52,7 @@ describe("sampling", () => {
     // More samples than are computed at once, and each is what it was among few.
     const many = run(7, 40)
     expect(many.sequences.slice(0, 3)).toEqual(one.sequences)
+    expect(new Set(many.sequences.map(({ tokens }) => tokens.join())).size).toBe(40)
     expect(run(7, 3, 5).sequences[1]!.tokens).toEqual(one.sequences[1]!.tokens.slice(0, 5))
   })
 

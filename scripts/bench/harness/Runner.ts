@@ -16,7 +16,7 @@ export interface Run {
 }
 
 /** What a process printed until it ended, or until it took too long. */
-const outputOf = (command: ReadonlyArray<string>, env: NodeJS.ProcessEnv, timeout: number) =>
+export const outputOf = (command: ReadonlyArray<string>, env: NodeJS.ProcessEnv, timeout: number) =>
   new Promise<{ readonly stdout: string; readonly stderr: string; readonly ended: string }>((resolve, reject) => {
     const [file = "", ...args] = command
     const child = spawn(file, args, { env, stdio: ["ignore", "pipe", "pipe"], timeout, killSignal: "SIGKILL" })
@@ -35,7 +35,7 @@ const outputOf = (command: ReadonlyArray<string>, env: NodeJS.ProcessEnv, timeou
 
 export interface Options {
   readonly server: MockServer
-  readonly drivers: Readonly<Record<Driver, ReadonlyArray<string>>>
+  readonly drivers: Readonly<Partial<Record<Driver, ReadonlyArray<string>>>>
   readonly workloads: ReadonlyArray<Workload>
   readonly repetitions: number
   readonly progress: (run: Run, done: number, all: number) => void
@@ -62,7 +62,7 @@ const runOnce = async (
     BENCH_START_NS: String(BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n),
   }
   const at = { workload: workload.id, driver, repetition, loadavg: loadavg()[0] ?? 0 }
-  const { ended, stderr, stdout } = await outputOf([...drivers[driver], workload.kernel], env, 180_000)
+  const { ended, stderr, stdout } = await outputOf([...(drivers[driver] ?? []), workload.kernel], env, 180_000)
   const { cpu_s: serverCpu } = await server.stats()
   const line = stdout.split("\n").findLast((line) => line.startsWith("{"))
   if (line === undefined) {

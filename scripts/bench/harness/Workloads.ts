@@ -15,6 +15,8 @@ export interface Workload {
   readonly metrics: Readonly<Record<string, Better>>
   /** Runs of each driver in a repetition. Default: 1. */
   readonly runs?: number
+  /** Is it one of the main ones? */
+  readonly quick?: boolean
 }
 
 const faults = (...kinds: ReadonlyArray<string>) => ({ fault_permille: 50, fault_kinds: kinds })
@@ -22,6 +24,7 @@ const faults = (...kinds: ReadonlyArray<string>) => ({ fault_permille: 50, fault
 export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W1-c64",
+    quick: true,
     kernel: "w1",
     about: "2,000 samples, 64 in flight, 512 prompt and 64 output tokens",
     parameters: { N: 2000, CONC: 64, PROMPT: 512, OUT: 64 },
@@ -38,6 +41,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W2-list",
+    quick: true,
     kernel: "w2",
     about: "forward_backward of 256 x 2,048 tokens in plain arrays",
     parameters: { DATUMS: 256, TOKENS: 2048, INNER: 5, INPUT: "list" },
@@ -46,6 +50,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W2-typed",
+    quick: true,
     kernel: "w2",
     about: "the same, targets and weights in typed arrays (numpy)",
     parameters: { DATUMS: 256, TOKENS: 2048, INNER: 5, INPUT: "typed" },
@@ -54,6 +59,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W3",
+    quick: true,
     kernel: "w3",
     about: "200 x (forward_backward of 16 x 256 tokens and optim_step), all submitted ahead",
     parameters: { STEPS: 200, DATUMS: 16, TOKENS: 256 },
@@ -78,6 +84,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W4-c8",
+    quick: true,
     kernel: "w4",
     about: "8 callers, the server is done after 80 to 120 ms",
     parameters: { N: 400, CONC: 8 },
@@ -102,6 +109,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W5",
+    quick: true,
     kernel: "w5",
     about: "from the start of the process to the first sample",
     parameters: {},
@@ -111,6 +119,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W6",
+    quick: true,
     kernel: "w6",
     about: "memory while 1,000 results are waited for",
     parameters: { N: 1000, PROMPT: 512, HOLD_CTL: '{"delay_ms":6000}' },
@@ -127,6 +136,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W7-lost",
+    quick: true,
     kernel: "w7",
     about: "the same, 5 % of the answers lost after the server did the work",
     parameters: { N: 400, CONC: 64 },
@@ -135,6 +145,7 @@ export const workloads: ReadonlyArray<Workload> = [
   },
   {
     id: "W7-train",
+    quick: true,
     kernel: "w7t",
     about: "20 training steps under the faults of W7-sample",
     parameters: { STEPS: 20, DATUMS: 4, TOKENS: 64 },

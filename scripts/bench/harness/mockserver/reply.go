@@ -67,8 +67,9 @@ func pickFault(c *config, ep string) string {
 	if !ok {
 		return ""
 	}
-	n := uint64(st.eligible.Add(1))
-	r := splitmix(n)
+	// By endpoint, so that every client meets the same faults in the same places, whatever the order of its requests.
+	n := uint64(eligible(ep).Add(1))
+	r := splitmix(n + splitmix(uint64(len(ep))))
 	if c.FaultEvery > 0 {
 		if n%uint64(c.FaultEvery) != 0 {
 			return ""

@@ -17,18 +17,18 @@ type stats struct {
 	tryAgains, metadataOnly, unknownFuture   atomic.Int64
 	telemetryEvents                          atomic.Int64
 	inflight, maxInflight                    atomic.Int64
-	eligible                                 atomic.Int64
 	submitInflight, maxSubmitInflight        atomic.Int64
 }
 
 var (
-	st       stats
-	pathCnt  sync.Map // endpoint -> *atomic.Int64
-	faultCnt sync.Map // "kind@endpoint" -> *atomic.Int64
-	cpu0     float64
-	seqMu    sync.Mutex
-	seqs     = map[string]*seqTrack{}
-	ids      atomic.Int64
+	st          stats
+	pathCnt     sync.Map // endpoint -> *atomic.Int64
+	faultCnt    sync.Map // "kind@endpoint" -> *atomic.Int64
+	eligibleCnt sync.Map // endpoint -> *atomic.Int64: requests that could have failed
+	cpu0        float64
+	seqMu       sync.Mutex
+	seqs        = map[string]*seqTrack{}
+	ids         atomic.Int64
 )
 
 type seqTrack struct {
@@ -44,6 +44,14 @@ func bump(m *sync.Map, k string) {
 		v, _ = m.LoadOrStore(k, new(atomic.Int64))
 	}
 	v.(*atomic.Int64).Add(1)
+}
+
+func eligible(ep string) *atomic.Int64 {
+	v, ok := eligibleCnt.Load(ep)
+	if !ok {
+		v, _ = eligibleCnt.LoadOrStore(ep, new(atomic.Int64))
+	}
+	return v.(*atomic.Int64)
 }
 
 func dumpMap(m *sync.Map) map[string]int64 {
@@ -122,11 +130,12 @@ func resetAll() {
 	}
 	for _, a := range []*atomic.Int64{&st.bytesIn, &st.bytesOut, &st.bodyIn, &st.bodyOut, &st.conns, &st.h1, &st.h2,
 		&st.created, &st.dupSubmit, &st.delivered, &st.redeliver, &st.outstanding, &st.maxHeld, &st.tryAgains,
-		&st.metadataOnly, &st.unknownFuture, &st.telemetryEvents, &st.maxInflight, &st.eligible, &st.maxSubmitInflight} {
+		&st.metadataOnly, &st.unknownFuture, &st.telemetryEvents, &st.maxInflight, &st.maxSubmitInflight} {
 		a.Store(0)
 	}
 	pathCnt.Clear()
 	faultCnt.Clear()
+	eligibleCnt.Clear()
 	seqMu.Lock()
 	seqs = map[string]*seqTrack{}
 	seqMu.Unlock()

@@ -1,6 +1,7 @@
 /** Everything that must be there before a driver can run. It is kept, and made again only where something changed. */
 import { execFileSync, spawnSync } from "node:child_process"
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { createRequire } from "node:module"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { install, link, root } from "../../published.ts"
@@ -11,6 +12,27 @@ const here = fileURLToPath(new URL(".", import.meta.url))
 /** Output that git does not see: results, profiles, and what is built for the run. */
 export const output: string = join(root, "bench")
 const work = join(output, "work")
+
+interface Esbuild {
+  readonly buildSync: (options: Readonly<Record<string, unknown>>) => unknown
+}
+
+/** A program in one file, as services and command lines that must start fast are shipped. */
+const bundle = (app: string, from: string, to: string) => {
+  // The one that `tsx` works with.
+  const { buildSync }: Esbuild = createRequire(createRequire(import.meta.url).resolve("tsx/package.json"))("esbuild")
+  buildSync({
+    entryPoints: [join(app, from)],
+    outfile: join(app, to),
+    bundle: true,
+    minifyWhitespace: true,
+    platform: "node",
+    format: "esm",
+    logLevel: "error",
+    // What is written for CommonJS asks for it.
+    banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
+  })
+}
 
 export interface Prepared {
   readonly server: string
@@ -97,6 +119,7 @@ export const prepare = (tell: (doing: string) => void): Prepared => {
   writeFileSync(join(app, "package.json"), JSON.stringify({ private: true, type: "module" }))
   const drivers = join(here, "drivers")
   for (const file of readdirSync(drivers)) copyFileSync(join(drivers, file), join(app, file))
+  bundle(app, "ours.mjs", "ours.bundled.mjs")
 
   const pip = JSON.parse(answer(peer, ["-m", "pip", "list", "--format=json"]) ?? "[]") as ReadonlyArray<{
     readonly name: string

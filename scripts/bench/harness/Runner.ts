@@ -62,7 +62,10 @@ const runOnce = async (
     BENCH_START_NS: String(BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n),
   }
   const at = { workload: workload.id, driver, repetition, loadavg: loadavg()[0] ?? 0 }
-  const { ended, stderr, stdout } = await outputOf([...(drivers[driver] ?? []), workload.kernel], env, 180_000)
+  const command = (drivers[driver] ?? []).map((part) =>
+    workload.bundled === true ? part.replace(/ours\.mjs$/, "ours.bundled.mjs") : part,
+  )
+  const { ended, stderr, stdout } = await outputOf([...command, workload.kernel], env, 180_000)
   const { cpu_s: serverCpu } = await server.stats()
   const line = stdout.split("\n").findLast((line) => line.startsWith("{"))
   if (line === undefined) {

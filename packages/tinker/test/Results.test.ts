@@ -333,7 +333,7 @@ describe("SampleResult", () => {
         fc.record({
           tokens: bytes,
           logprobs: fc.option(bytes, { nil: undefined }),
-          stopReason: fc.nat(2).map((n): Proto.StopReason => n),
+          stopReason: fc.constantFrom(Proto.StopReason.STOP, Proto.StopReason.LENGTH),
         }),
       ),
       fc.option(bytes, { nil: undefined }),

@@ -3,23 +3,16 @@
  * unpacks them into an empty project, imports every public module, type-checks a program, and tries to reach inside.
  */
 import { execFileSync, spawnSync } from "node:child_process"
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
-import { dirname, join, relative } from "node:path"
-import { fileURLToPath } from "node:url"
+import { join, relative } from "node:path"
 import { publint } from "publint"
 import { formatMessage } from "publint/utils"
+import { install, link, root } from "./published.ts"
 
-const root = fileURLToPath(new URL("..", import.meta.url))
 const work = mkdtempSync(join(tmpdir(), "check-publish-"))
 const modules = join(work, "node_modules")
 process.on("exit", () => rmSync(work, { recursive: true, force: true }))
-
-interface Manifest {
-  readonly name: string
-  readonly dependencies?: Record<string, string>
-  readonly peerDependencies?: Record<string, string>
-}
 
 const fail = (problem: string): never => {
   console.error(`check-publish: ${problem}`)
@@ -31,39 +24,22 @@ const files = (folder: string): Array<string> =>
     .filter((entry) => entry.isFile())
     .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
 
-const link = (name: string, from: string) => {
-  const target = join(modules, name)
-  mkdirSync(dirname(target), { recursive: true })
-  rmSync(target, { force: true })
-  symlinkSync(join(from, "node_modules", name), target, "dir")
-}
-
 const published: Array<{ readonly name: string; readonly specifiers: ReadonlyArray<string> }> = []
-for (const folder of readdirSync(join(root, "packages"))) {
-  const source = join(root, "packages", folder)
-  const tarball = join(work, `${folder}.tgz`)
-  execFileSync("pnpm", ["pack", "--out", tarball], { cwd: source, stdio: ["ignore", "ignore", "inherit"] })
-  const manifest: Manifest = JSON.parse(readFileSync(join(source, "package.json"), "utf8"))
-  const target = join(modules, manifest.name)
-  mkdirSync(target, { recursive: true })
-  execFileSync("tar", ["-xzf", tarball, "-C", target, "--strip-components=1"])
-
-  const { messages, pkg } = await publint({ pkgDir: target, level: "suggestion", strict: true, pack: false })
-  for (const message of messages) console.error(`${manifest.name}: ${formatMessage(message, pkg)}`)
-  if (messages.length > 0) fail(`publint has ${messages.length} complaints about ${manifest.name}`)
+for (const { folder, name } of install(modules)) {
+  const { messages, pkg } = await publint({ pkgDir: folder, level: "suggestion", strict: true, pack: false })
+  for (const message of messages) console.error(`${name}: ${formatMessage(message, pkg)}`)
+  if (messages.length > 0) fail(`publint has ${messages.length} complaints about ${name}`)
   if (JSON.stringify(pkg).includes("workspace:") || JSON.stringify(pkg).includes("catalog:")) {
-    fail(`${manifest.name} would be published with a workspace or catalog version`)
+    fail(`${name} would be published with a workspace or catalog version`)
   }
 
-  const outside = { ...manifest.dependencies, ...manifest.peerDependencies }
-  for (const name of Object.keys(outside)) if (!name.includes("effect-tinker")) link(name, source)
-  const built = files(join(target, "dist"))
+  const built = files(join(folder, "dist"))
     .filter((file) => file.endsWith(".js") && !file.startsWith("internal/"))
     .map((file) => file.slice(0, -3))
-  if (built.length === 0) fail(`${manifest.name} has no dist; run build first`)
+  if (built.length === 0) fail(`${name} has no dist; run build first`)
   published.push({
-    name: manifest.name,
-    specifiers: built.map((file) => (file === "index" ? manifest.name : `${manifest.name}/${file}`)),
+    name,
+    specifiers: built.map((file) => (file === "index" ? name : `${name}/${file}`)),
   })
 }
 
@@ -81,8 +57,8 @@ execFileSync("node", ["import.js"], { cwd: work, stdio: "inherit" })
 
 const readme = readFileSync(join(root, "README.md"), "utf8")
 const program = /^```ts\n([^]*?)^```$/m.exec(readme)?.[1] ?? fail("the README has no program")
-link("@effect/platform-node", root)
-link("@types/node", root)
+link(modules, "@effect/platform-node", root)
+link(modules, "@types/node", root)
 writeFileSync(join(work, "program.ts"), program)
 writeFileSync(
   join(work, "all.ts"),

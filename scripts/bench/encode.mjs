@@ -13,6 +13,7 @@ import { Either } from "effect"
 // What users run is the build: in the workspace the package's name leads to its sources.
 import * as ForwardBackward from "../../packages/tinker/dist/ForwardBackward.js"
 import * as Loss from "../../packages/tinker/dist/Loss.js"
+import { encodeFwdBwd } from "./harness/drivers/codec.mjs"
 
 const [datums = 256, tokens = 2048, blocks = 25] = process.argv.slice(2, 5).map(Number)
 const only = process.argv[5]
@@ -39,102 +40,17 @@ const ours = (data) =>
     Either.getOrThrow,
   )
 
-/** No checks, fixed fields, every length computed by hand: the floor. */
-const floor = (data) => {
-  const varintSize = (n) => (n < 0x80 ? 1 : n < 0x4000 ? 2 : n < 0x200000 ? 3 : n < 0x10000000 ? 4 : 5)
-  const field = (n) => 1 + varintSize(n) + n
-  const sizes = data.map(({ modelInput: { length } }) => {
-    const shape = varintSize(length)
-    const text = field(4 * length)
-    const targets = field(8 * length) + 2 + field(shape)
-    const weights = field(4 * length) + 2 + field(shape)
-    const targetsEntry = field("target_tokens".length) + field(targets)
-    const weightsEntry = field("weights".length) + field(weights)
-    const chunk = field(text)
-    return {
-      shape,
-      text,
-      targets,
-      weights,
-      targetsEntry,
-      weightsEntry,
-      chunk,
-      all: field(chunk) + field(targetsEntry) + field(weightsEntry),
-    }
-  })
-  const total = sizes.reduce(
-    (sum, { all }) => sum + field(all),
-    field("model-1".length) + 2 + field("cross_entropy".length),
+/** No checks, fixed fields, every length computed by hand: the encoder of the raw limit. */
+const floor = (data) =>
+  encodeFwdBwd(
+    "model-1",
+    7,
+    data.map(({ modelInput, inputs }) => ({
+      tokens: modelInput,
+      targets: inputs.targetTokens,
+      weights: inputs.weights,
+    })),
   )
-  const longest = data.reduce((max, { modelInput }) => Math.max(max, modelInput.length), 0)
-  const ints = new Int32Array(longest)
-  const pairs = new Int32Array(2 * longest)
-  const floats = new Float32Array(longest)
-  const out = Buffer.allocUnsafeSlow(total)
-  let at = 0
-  const varint = (n) => {
-    for (; n > 127; n >>>= 7) out[at++] = (n & 127) | 128
-    out[at++] = n
-  }
-  const open = (tag, size) => {
-    out[at++] = tag
-    varint(size)
-  }
-  const text = (tag, value) => {
-    open(tag, value.length)
-    at += out.latin1Write(value, at)
-  }
-  const raw = (source, bytes) => {
-    out.set(new Uint8Array(source.buffer, source.byteOffset, bytes), at)
-    at += bytes
-  }
-  text(0x0a, "model-1")
-  out[at++] = 0x10
-  out[at++] = 7
-  for (const [index, { modelInput, inputs }] of data.entries()) {
-    const size = sizes[index]
-    const { length } = modelInput
-    open(0x1a, size.all)
-    open(0x0a, size.chunk)
-    open(0x0a, size.text)
-    open(0x0a, 4 * length)
-    if (modelInput instanceof Int32Array) raw(modelInput, 4 * length)
-    else {
-      ints.set(modelInput)
-      raw(ints, 4 * length)
-    }
-    open(0x12, size.targetsEntry)
-    text(0x0a, "target_tokens")
-    open(0x12, size.targets)
-    open(0x0a, 8 * length)
-    const { targetTokens, weights } = inputs
-    for (let i = 0; i < length; i++) {
-      const token = targetTokens[i]
-      pairs[2 * i] = token
-      pairs[2 * i + 1] = token < 0 ? -1 : 0
-    }
-    raw(pairs, 8 * length)
-    out[at++] = 0x18
-    out[at++] = 2
-    open(0x22, size.shape)
-    varint(length)
-    open(0x12, size.weightsEntry)
-    text(0x0a, "weights")
-    open(0x12, size.weights)
-    open(0x0a, 4 * length)
-    if (weights instanceof Float32Array) raw(weights, 4 * length)
-    else {
-      floats.set(weights)
-      raw(floats, 4 * length)
-    }
-    out[at++] = 0x18
-    out[at++] = 1
-    open(0x22, size.shape)
-    varint(length)
-  }
-  text(0x22, "cross_entropy")
-  return out
-}
 
 const json = (data) =>
   Buffer.from(

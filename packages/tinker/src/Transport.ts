@@ -21,6 +21,7 @@ import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
+import { Accepted } from "./api/Futures.ts"
 import type { ClientConfig } from "./api/Session.ts"
 import * as Credentials from "./Credentials.ts"
 import * as Endpoint from "./Endpoint.ts"
@@ -28,6 +29,7 @@ import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
 import * as Http from "./internal/Http.ts"
 import * as Meters from "./internal/Meters.ts"
+import { readAccepted } from "./internal/ReadAccepted.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
 import * as Timeouts from "./internal/Timeouts.ts"
 import { current, type Trace, traced, traceparentOf } from "./internal/Traced.ts"
@@ -137,7 +139,7 @@ const decoders = new WeakMap<
 const decoderOf = (response: Extract<Endpoint.ResponseBody, { readonly kind: "json" }>) => {
   let decoder = decoders.get(response)
   if (decoder === undefined) {
-    decoder = Schema.decodeUnknownEither(response.schema)
+    decoder = response.schema === Accepted ? readAccepted : Schema.decodeUnknownEither(response.schema)
     decoders.set(response, decoder)
   }
   return decoder
@@ -296,18 +298,20 @@ class Call {
 
 /** What a call is given besides its input, checked before anything is sent. */
 const checkOptions = (operation: string, options: CallOptions): Option.Option<InvalidInput> => {
-  const { headers = {}, idempotencyKey, timeout } = options
+  const { headers = noHeaders, idempotencyKey, timeout } = options
   const invalid = (path: string, problem: string) =>
     Option.some(new InvalidInput({ path: `${operation}.options.${path}`, problem }))
   if (timeout !== undefined && timeout !== null && Option.isNone(Duration.decodeUnknown(timeout))) {
     return invalid("timeout", "is not a duration")
   }
-  const all = { ...headers, ...(idempotencyKey === undefined ? {} : { "x-idempotency-key": idempotencyKey }) }
-  for (const [name, value] of Object.entries(all)) {
-    const problem = Config.problemWithHeader(name, value)
-    if (Option.isSome(problem)) return invalid(`headers.${name}`, problem.value)
+  const problemWith = (name: string, value: string | Redacted.Redacted<string>) =>
+    Option.flatMap(Config.problemWithHeader(name, value), (problem) => invalid(`headers.${name}`, problem))
+  // Every poll comes by here, so nothing is made that is not needed.
+  for (const name of Object.keys(headers)) {
+    const problem = problemWith(name, headers[name] ?? "")
+    if (Option.isSome(problem)) return problem
   }
-  return Option.none()
+  return idempotencyKey === undefined ? Option.none() : problemWith("x-idempotency-key", idempotencyKey)
 }
 
 /**

@@ -325,6 +325,37 @@ describe("SampleResult", () => {
   const message = (init: Parameters<typeof create<typeof Proto.SampleResponseSchema>>[1]) =>
     toBinary(Proto.SampleResponseSchema, create(Proto.SampleResponseSchema, init))
 
+  const bytes = fc.uint8Array({ maxLength: 300 })
+  it.prop(
+    "is read the same by the short reader and by the one that reads everything",
+    [
+      fc.array(
+        fc.record({
+          tokens: bytes,
+          logprobs: fc.option(bytes, { nil: undefined }),
+          stopReason: fc.constantFrom(Proto.StopReason.STOP, Proto.StopReason.LENGTH),
+        }),
+      ),
+      fc.option(bytes, { nil: undefined }),
+      fc.integer(),
+      fc.nat(),
+    ],
+    ([sequences, promptLogprobs, promptCacheHitTokens, cut]) => {
+      const plain = message({
+        sequences: sequences.map(({ logprobs, ...rest }) => (logprobs === undefined ? rest : { ...rest, logprobs })),
+        ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
+        promptCacheHitTokens,
+      })
+      // An empty table of the likeliest tokens means none, and is not for the short one.
+      const rare = Uint8Array.of(...plain, 0x1a, 0x00)
+      const read = (bytes: Uint8Array) => Either.mapLeft(SampleResult.fromProtobuf(bytes), ({ message }) => message)
+      expect(read(plain)).toEqual(read(rare))
+      // What breaks off is an error, or less; never a throw.
+      expect(Either.isEither(read(plain.subarray(0, cut % (plain.length + 1))))).toBe(true)
+    },
+    { fastCheck: { numRuns: 300 } },
+  )
+
   it("has nothing where nothing was asked for", () => {
     const result = Either.getOrThrow(
       SampleResult.fromProtobuf(

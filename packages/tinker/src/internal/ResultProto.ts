@@ -6,6 +6,7 @@ import * as Schema from "effect/Schema"
 import type { SampleResult, Sequence, TopkLogprobs } from "../SampleResult.ts"
 import * as TensorData from "../TensorData.ts"
 import { product } from "./Numbers.ts"
+import { type PlainSequence, readPlainSample } from "./SampleProto.ts"
 import type { TrainingResult } from "../TrainingResult.ts"
 import {
   type ArrayRecord,
@@ -13,7 +14,6 @@ import {
   DType,
   ForwardBackwardOutputSchema,
   SampleResponseSchema,
-  type SampledSequence,
   StopReason,
   type Tensor,
   type TopkLogprobs as TopkMessage,
@@ -180,19 +180,32 @@ const stopReason = (reason: StopReason | number): Sequence["stopReason"] => {
   }
 }
 
-const sequence = (message: SampledSequence): Sequence => ({
+const sequence = (message: PlainSequence, topkMessage: TopkMessage | undefined): Sequence => ({
   tokens: int32s(message.tokens),
   logprobs: notEmpty(message.logprobs),
   stopReason: stopReason(message.stopReason),
-  topkLogprobs: topk(message.topkSampledLogprobs),
+  topkLogprobs: topk(topkMessage),
   sequenceId: Option.none(),
 })
 
 export const sampleResult = (bytes: Uint8Array): SampleResult => {
+  const plain = readPlainSample(bytes)
+  if (plain !== undefined) {
+    return {
+      sequences: plain.sequences.map((message) => sequence(message, undefined)),
+      promptLogprobs: notEmpty(plain.promptLogprobs),
+      topkPromptLogprobs: Option.none(),
+      promptCacheHitTokens: plain.promptCacheHitTokens,
+      targetPromptLogprobs: Option.none(),
+      promptAltTokens: Option.none(),
+    }
+  }
   const message = fromBinary(SampleResponseSchema, bytes)
   const alternatives = message.promptAltTokens
   return {
-    sequences: message.sequences.map(sequence),
+    sequences: message.sequences.map(({ logprobs, stopReason, tokens, topkSampledLogprobs }) =>
+      sequence({ logprobs, stopReason, tokens }, topkSampledLogprobs),
+    ),
     promptLogprobs: notEmpty(message.promptLogprobs),
     topkPromptLogprobs: topk(message.topkPromptLogprobs),
     promptCacheHitTokens: message.promptCacheHitTokens,

@@ -1,0 +1,247 @@
+/** Whoever brings an `HttpClient` of their own gets the same SDK: every operation works over fetch, on a real socket. */
+import { createServer, type IncomingHttpHeaders, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import { FetchHttpClient, type HttpClient } from "@effect/platform"
+import { describe, expect, it } from "@effect/vitest"
+import { UndiciHttpClient } from "@effect-tinker/node"
+import {
+  Arbitrary,
+  Chunk,
+  Effect,
+  Either,
+  FastCheck,
+  Layer,
+  Option,
+  Predicate,
+  Redacted,
+  Runtime,
+  Schema,
+  Stream,
+} from "effect"
+import {
+  Api,
+  CustomLoss,
+  Endpoint,
+  Loss,
+  Optimizer,
+  RateLimiter,
+  SamplingClient,
+  ServiceClient,
+  Tinker,
+  TinkerConfig,
+  Transport,
+} from "effect-tinker"
+import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+
+interface Request {
+  readonly method: string
+  readonly path: string
+  readonly headers: IncomingHttpHeaders
+  readonly body: Buffer
+}
+
+interface Answer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: Uint8Array | string
+}
+
+/** A server behind a socket; it hangs up on what fails. */
+const listen = (answer: (request: Request) => Effect.Effect<Answer, unknown>) =>
+  Effect.gen(function* () {
+    const runtime = yield* Effect.runtime<never>()
+    const server = yield* Effect.acquireRelease(
+      Effect.async<Server>((resume) => {
+        const server = createServer((request, response) => {
+          const chunks: Array<Buffer> = []
+          request.on("data", (chunk: Buffer) => chunks.push(chunk))
+          request.on("end", () => {
+            const { headers, method = "", url: path = "" } = request
+            const answered = Effect.match(answer({ method, path, headers, body: Buffer.concat(chunks) }), {
+              onFailure: () => response.destroy(),
+              onSuccess: ({ body, headers, status }) => response.writeHead(status, headers).end(body),
+            })
+            Runtime.runFork(runtime, answered)
+          })
+        })
+        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+      }),
+      (server) =>
+        Effect.async<void>((resume) => {
+          server.close(() => resume(Effect.void))
+          server.closeAllConnections()
+        }),
+    )
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  })
+
+const scripted = Effect.gen(function* () {
+  const server = yield* ScriptedServer.make()
+  return yield* listen(({ body, headers, method, path }) => {
+    const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
+    return server.handle({ method, path, headers: texts, body })
+  })
+})
+
+const on = (http: Layer.Layer<HttpClient.HttpClient>, baseUrl: string) =>
+  Tinker.layer().pipe(
+    Layer.provideMerge(
+      Layer.mergeAll(http, TinkerConfig.layer({ baseUrl, apiKey: Redacted.make("tml-secret-key") }), RateLimiter.layer),
+    ),
+  )
+
+const data = [{ modelInput: [1, 2, 3], inputs: { targetTokens: [2, 3, 4], weights: [0, 1, 1] } }]
+const adam = Optimizer.adam({ learningRate: 1e-4 })
+
+/** Of an object of operations, all that were not asked for: a new one must be added here. */
+const untried = (operations: object, tried: ReadonlyArray<string>) =>
+  Object.keys(operations).filter((name) => !tried.includes(name))
+
+describe("over fetch", () => {
+  it.scopedLive("a model can do all that it can do", () =>
+    Effect.gen(function* () {
+      const url = yield* scripted
+      yield* Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        expect((yield* service.getServerCapabilities).supportedModels.length).toBeGreaterThan(0)
+        const training = yield* service.createLoraTrainingClient({ baseModel: "Qwen/Qwen3-8B", rank: 8 })
+        const { path } = yield* training.saveState("first")
+        const custom = CustomLoss.analytic((scored) => ({
+          loss: 1,
+          gradients: scored.map(({ logprobs }) => Float32Array.from(logprobs, () => 0.5)),
+        }))
+        const operations = {
+          forward: training.forward(data, Loss.crossEntropy),
+          forwardBackward: training.forwardBackward(data, Loss.crossEntropy),
+          forwardBackwardCustom: training.forwardBackwardCustom(data, custom),
+          optimStep: training.optimStep(adam),
+          saveState: training.saveState("second"),
+          saveWeightsForSampler: training.saveWeightsForSampler("third"),
+          saveWeightsExternal: training.saveWeightsExternal("fourth"),
+          loadState: training.loadState(path),
+          loadStateWithOptimizer: training.loadStateWithOptimizer(path),
+        }
+        const failed: Record<string, unknown> = {}
+        for (const [name, operation] of Object.entries(operations)) {
+          const result = yield* Effect.either(operation as Effect.Effect<unknown, unknown>)
+          if (Either.isLeft(result)) failed[name] = result.left
+        }
+        expect(failed).toEqual({})
+        expect(untried(training.submit, Object.keys(operations))).toEqual([])
+        expect(untried(training.enqueue, Object.keys(operations))).toEqual([])
+
+        const submitted = yield* training.submit.forwardBackward(data, Loss.crossEntropy)
+        const enqueued = yield* training.enqueue.optimStep(adam)
+        expect((yield* submitted.await).outputs.length).toBe(1)
+        yield* enqueued.await
+        const step = yield* training.trainStep(data, Loss.crossEntropy, adam)
+        expect(step.pass.outputs.length).toBe(1)
+        const steps = yield* Stream.runCollect(
+          training.trainSteps(Loss.crossEntropy, adam)(Stream.make(data, data, data)),
+        )
+        expect(Chunk.toReadonlyArray(steps).map(({ step }) => step)).toEqual([0, 1, 2])
+        expect((yield* training.getInfo).modelId).toBe(training.modelId)
+        yield* training.createSamplingClient((yield* training.saveWeightsForSampler("fifth")).path)
+        yield* training.saveWeightsAndGetSamplingClient()
+        expect(yield* training.broken).toEqual(Option.none())
+        yield* training.unload
+      }).pipe(Effect.scoped, Effect.provide(on(FetchHttpClient.layer, url)))
+    }),
+  )
+
+  it.scopedLive("samples, log probabilities, handles", () =>
+    Effect.gen(function* () {
+      const url = yield* scripted
+      yield* Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const sampler = yield* service.createSamplingClient({ baseModel: "Qwen/Qwen3-8B" })
+        const request = { prompt: [1, 2, 3], params: { maxTokens: 4 } }
+        const samples = yield* Effect.forEach(Array.from({ length: 20 }), () => sampler.sample(request), {
+          concurrency: "unbounded",
+        })
+        expect(samples.map(({ sequences }) => sequences.length)).toEqual(samples.map(() => 1))
+        expect((yield* sampler.computeLogprobs([1, 2, 3])).length).toBe(3)
+        expect((yield* (yield* sampler.submit.sample(request)).await).sequences.length).toBe(1)
+        expect(yield* sampler.getBaseModel).toBe("Qwen/Qwen3-8B")
+        const other = yield* SamplingClient.fromHandle(yield* sampler.handle)
+        expect((yield* other.sample(request)).sequences.length).toBe(1)
+      }).pipe(Effect.scoped, Effect.provide(on(FetchHttpClient.layer, url)))
+    }),
+  )
+
+  it.scopedLive("every endpoint sends what it sends over our own client", () =>
+    Effect.gen(function* () {
+      const seen: Array<Request> = []
+      const url = yield* listen((request) =>
+        Effect.sync(() => {
+          if (!request.path.endsWith("/client/config")) seen.push(request)
+          return { status: 200, headers: { "content-type": "application/json" }, body: "{}" }
+        }),
+      )
+      // The bytes of passes are in the tests above.
+      const endpoints = Object.values(Api).flatMap((endpoint: unknown) => {
+        const candidate = endpoint as Partial<Endpoint.Endpoint<unknown, unknown>>
+        return candidate.operation === undefined || candidate.body?.kind === "bytes"
+          ? []
+          : [endpoint as Endpoint.Endpoint<unknown, unknown>]
+      })
+      expect(endpoints.length).toBeGreaterThan(40)
+      const calls = endpoints.map((endpoint) => ({ endpoint, input: inputOf(endpoint) }))
+      const all = Effect.gen(function* () {
+        const { call } = yield* Transport.Transport
+        const from = seen.length
+        const results = yield* Effect.forEach(calls, ({ endpoint, input }) =>
+          Effect.either(call(endpoint, input, { idempotencyKey: "same" })),
+        )
+        return {
+          requests: seen.slice(from).map(comparable),
+          results: results.map(Either.mapBoth({ onLeft: ({ _tag }) => _tag, onRight: withoutMeans })),
+        }
+      })
+      const ours = yield* Effect.scoped(Effect.provide(all, on(UndiciHttpClient.layer(), url)))
+      const theirs = yield* Effect.scoped(Effect.provide(all, on(FetchHttpClient.layer, url)))
+      expect(ours.requests.length).toBeGreaterThanOrEqual(endpoints.length - 1)
+      expect(theirs.requests).toEqual(ours.requests)
+      expect(theirs.results).toEqual(ours.results)
+    }),
+  )
+})
+
+/** Something that the endpoint takes. */
+const inputOf = (endpoint: Endpoint.Endpoint<unknown, unknown>): unknown => {
+  const { body, params, query } = endpoint
+  const schemas = [params, query, body.kind === "json" ? body.schema : undefined].filter(
+    (schema) => schema !== undefined,
+  )
+  const parts = schemas.map((schema) => Arbitrary.make(Schema.typeSchema(schema)))
+  const candidates = FastCheck.sample(FastCheck.tuple(...parts), { seed: 1, numRuns: 20 })
+  const inputs = candidates.map((parts) => Object.assign({}, ...parts) as unknown)
+  const input = inputs.find((input) => Either.isRight(Endpoint.render(endpoint, input)))
+  if (input === undefined) throw new Error(`nothing fits ${endpoint.operation}`)
+  return input
+}
+
+/** Of an answer as it came, what the server said. */
+const withoutMeans = (answer: unknown): unknown =>
+  Predicate.isRecord(answer) && answer["body"] instanceof Uint8Array
+    ? { status: answer["status"], body: Buffer.from(answer["body"]).toString() }
+    : answer
+
+/** Without what belongs to the connection and its client. */
+const comparable = ({ body, headers, method, path }: Request) => {
+  const own = [
+    "connection",
+    "host",
+    "accept-language",
+    "sec-fetch-mode",
+    "accept-encoding",
+    "content-length",
+    "keep-alive",
+  ]
+  return {
+    method,
+    path,
+    headers: Object.fromEntries(Object.entries(headers).filter(([name]) => !own.includes(name))),
+    body: body.toString("utf8"),
+  }
+}

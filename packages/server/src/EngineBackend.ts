@@ -79,6 +79,7 @@ const archOf = (config: unknown): string => {
   return Array.isArray(names) ? String(names[0]) : "unknown"
 }
 
+/** The portable tokenizer decodes at once, as the engine needs it between two tokens. */
 const load = ({ directory, name }: ModelSource) =>
   Effect.gen(function* () {
     const read = yield* ModelFiles.read(directory ?? (yield* ModelFiles.shipped))
@@ -298,7 +299,7 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
         value(engine.dropAdapter(id))
       }
     },
-    encode: (baseModel, text) => Effect.runSync(texts(baseModel).encode(text, { addSpecialTokens: false })),
+    encode: (baseModel, text) => Effect.runPromise(texts(baseModel).encode(text, { addSpecialTokens: false })),
     decode: (baseModel, tokens) => Effect.runSync(texts(baseModel).decode(tokens, { skipSpecialTokens: true })),
     renderChat: (baseModel, messages) => {
       const tokenizer = texts(baseModel)
@@ -309,7 +310,7 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
         add_generation_prompt: true,
         ...tokenizer.chat.specialTokens,
       })
-      return Effect.runSync(tokenizer.encode(text, { addSpecialTokens: false }))
+      return Effect.runPromise(tokenizer.encode(text, { addSpecialTokens: false }))
     },
   }
 }
@@ -323,6 +324,6 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
 export const backend = ({ models }: EngineData): Promise<Backend> =>
   Effect.runPromise(
     Effect.map(Effect.forEach(models, load), make).pipe(
-      Effect.provide(Layer.mergeAll(files, Path.layer, TokenizerBackend.layer)),
+      Effect.provide(Layer.mergeAll(files, Path.layer, TokenizerBackend.layerPortable)),
     ),
   )

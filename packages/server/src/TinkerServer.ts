@@ -23,6 +23,7 @@ import type { Core } from "./internal/Core.ts"
 import * as Models from "./internal/Models.ts"
 import { recover } from "./internal/Recovery.ts"
 import { Refusal } from "./internal/Refusal.ts"
+import { chat } from "./internal/routes/Chat.ts"
 import { management } from "./internal/routes/Management.ts"
 import { sampling } from "./internal/routes/Sampling.ts"
 import { sessions } from "./internal/routes/Sessions.ts"
@@ -150,7 +151,7 @@ export const make = (
     }
     yield* recover(core)
     yield* Effect.forkScoped(Effect.repeat(sweep(core), Schedule.spaced("5 seconds")))
-    const routes = [...sessions(core), ...training(core), ...sampling(core), ...management(core)]
+    const routes = [...sessions(core), ...training(core), ...sampling(core), ...management(core), ...chat(core)]
 
     const handle: Service["handle"] = (request) =>
       Effect.gen(function* () {

@@ -31,7 +31,11 @@ const main = (extension: "ts" | "js"): URL => new URL(`./internal/WorkerMain.${e
 const start = (options: WorkerOptions): Worker => {
   const workerData: Start = { module: options.module.href, data: options.data }
   if (!import.meta.url.endsWith(".ts")) return new Worker(main("js"), { workerData })
-  const loader = pathToFileURL(createRequire(import.meta.url).resolve("tsx/esm/api").replace(/cjs$/, "mjs")).href
+  const loader = pathToFileURL(
+    createRequire(import.meta.url)
+      .resolve("tsx/esm/api")
+      .replace(/cjs$/, "mjs"),
+  ).href
   return new Worker(
     `import(${JSON.stringify(loader)}).then(({ register }) => (register(), import(${JSON.stringify(main("ts").href)})))`,
     { eval: true, workerData, execArgv: [] },

@@ -181,7 +181,7 @@ export const dropModel = (core: Core, model: Model): Effect.Effect<void> =>
 const closeUnused = (core: Core): Effect.Effect<void> => {
   const used = new Set([...core.state.samplers.values()].map(({ baseModel, weights }) => weights?.file ?? baseModel))
   return Effect.forEach(
-    [...core.state.opened.keys()].filter((key) => !used.has(key)),
+    [...core.state.opened.keys()].filter((key) => !used.has(key) && (core.state.talking.get(key) ?? 0) === 0),
     (key) => {
       core.state.opened.delete(key)
       return Effect.zipRight(Effect.ignore(core.host.closeSampler(key)), forgetFile(core, key))

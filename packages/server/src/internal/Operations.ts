@@ -74,6 +74,9 @@ const readPass = (
   call: Call,
   path: "forward" | "forward_backward",
 ): Either.Either<PassRequest.PassRequest, Refusal> => {
+  const encoding = call.request.headers["content-encoding"] ?? "identity"
+  if (encoding !== "identity")
+    return Either.left(new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` }))
   if (isProtobuf(call.request))
     return Either.mapLeft(
       Either.flatMap(PassRequest.message(call.request.body), PassRequest.fromMessage),

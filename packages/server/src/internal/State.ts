@@ -178,6 +178,8 @@ export interface State {
   readonly remembered: Map<string, unknown>
   /** What the host has open to sample from, by file or base model. */
   readonly opened: Map<string, Effect.Effect<void, HostError | Refusal>>
+  /** How many conversations use what is open. */
+  readonly talking: Map<string, number>
   /** Samples of each owner that wait or run. */
   readonly sampling: Map<string, number>
   finished: number
@@ -192,6 +194,7 @@ export const emptyState = (): State => ({
   made: new Map(),
   remembered: new Map(),
   opened: new Map(),
+  talking: new Map(),
   sampling: new Map(),
   finished: 0,
 })

@@ -1,0 +1,119 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { describe, expect, it } from "@effect/vitest"
+import { NodeTinker } from "@effect-tinker/node"
+import { Main } from "@effect-tinker/cli"
+import { type Console, Effect, Redacted, Scope } from "effect"
+import { Loss, Optimizer, ServiceClient } from "effect-tinker"
+import * as Process from "./support/Process.ts"
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "tinkerfx-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
+)
+
+const clients = (url: string, key = "tml-test") => NodeTinker.layer({ baseUrl: url, apiKey: Redacted.make(key) })
+
+const baseModel = "effect-tinker/valley-1.5m"
+const adam = Optimizer.adam({ learningRate: 5e-3 })
+const data = Array.from({ length: 4 }, (_, i) => ({
+  modelInput: [10, 20 + i, 30 + i],
+  inputs: { targetTokens: [20 + i, 30 + i, 40 + i], weights: [1, 1, 1] },
+}))
+
+/** The losses of some steps; `each` happens between the halves of a step. */
+const train = (steps: number, between: (step: number) => Effect.Effect<void, Error>) =>
+  Effect.gen(function* () {
+    const service = yield* ServiceClient.ServiceClient
+    const training = yield* service.createLoraTrainingClient({ baseModel, rank: 4, seed: 11 })
+    const losses: Array<number | undefined> = []
+    for (let step = 0; step < steps; step++) {
+      const pass = yield* training.submit.forwardBackward(data, Loss.crossEntropy)
+      const update = yield* training.submit.optimStep(adam)
+      yield* between(step)
+      losses.push((yield* pass.await).metrics["loss:sum"])
+      yield* update.await
+    }
+    return losses
+  }).pipe(Effect.scoped)
+
+/** The exit code of the command, and what it printed. */
+const told = (...args: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    const lines: Array<string> = []
+    const print = (text: string) => Effect.sync(() => void lines.push(text))
+    const console = { ...(yield* Effect.console), log: print, error: print } as Console.Console
+    const code = yield* Effect.withConsole(Main.run(args), console)
+    return [code, lines.join("\n")] as const
+  })
+
+describe("tinkerfx serve", () => {
+  it.live(
+    "prints where it listens, trains, and ends with 0 when it is told to",
+    () =>
+      Effect.gen(function* () {
+        const server = yield* Process.serve("--port", "0", "--api-key", "tml-test")
+        expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
+        const losses = yield* Effect.provide(
+          train(6, () => Effect.void),
+          clients(server.url),
+        )
+        expect(losses.at(-1)).toBeLessThan(losses[0] ?? 0)
+        const stranger = yield* Effect.flip(
+          Effect.provide(
+            train(1, () => Effect.void),
+            clients(server.url, "tml-stranger"),
+          ),
+        )
+        expect(stranger).toMatchObject({ _tag: "Unauthorized" })
+        expect(yield* server.end("SIGTERM")).toBe(0)
+      }).pipe(Effect.scoped),
+    300_000,
+  )
+
+  it.live(
+    "goes on after it was killed, as if nothing had happened",
+    () =>
+      Effect.gen(function* () {
+        const quiet = yield* Process.serve("--port", "0")
+        const expected = yield* Effect.provide(
+          train(9, () => Effect.void),
+          clients(quiet.url),
+        )
+        yield* quiet.end("SIGINT")
+
+        const path = yield* directory
+        let server = yield* Process.serve("--port", "0", "--data-dir", path)
+        const { port, url } = server
+        // While both halves of the step are acknowledged and being worked on.
+        const kill = Effect.gen(function* () {
+          expect(yield* server.end("SIGKILL")).toBe("SIGKILL")
+          server = yield* Process.serve("--port", String(port), "--data-dir", path)
+        })
+        const scope = yield* Effect.scope
+        const losses = yield* Effect.provide(
+          train(9, (step) =>
+            step === 3 || step === 6 ? Effect.provideService(kill, Scope.Scope, scope) : Effect.void,
+          ),
+          clients(url),
+        )
+        expect(losses).toEqual(expected)
+        expect(yield* server.end("SIGINT")).toBe(0)
+      }).pipe(Effect.scoped),
+    300_000,
+  )
+
+  it.effect("says what is wrong with the command line, and how it is used", () =>
+    Effect.gen(function* () {
+      expect(yield* told("serve", "--help")).toEqual([0, expect.stringContaining("--data-dir DIR")])
+      expect(yield* told("--help")).toEqual([0, expect.stringContaining("serve ")])
+      expect(yield* told("nonsense")).toEqual([2, expect.stringContaining('no command "nonsense"')])
+      expect(yield* told("serve", "--port", "70000")).toEqual([2, expect.stringContaining("from 0 to 65535")])
+      expect(yield* told("serve", "--prot", "1")).toEqual([2, expect.stringContaining("--prot")])
+      expect(yield* told("serve", "--model", "x=nowhere")).toEqual([2, expect.stringContaining("no config.json")])
+      const [code, text] = yield* told("serve", "--api-key", "hidden")
+      expect([code, text.includes("hidden")]).toEqual([2, false])
+    }),
+  )
+})

@@ -1,0 +1,114 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Exit, Layer, Scope, Stream } from "effect"
+import { Api, Loss, Optimizer, RestClient, ServiceClient, TrainingJournal, Transport } from "effect-tinker"
+import * as VirtualTime from "effect-tinker/testing/VirtualTime"
+import * as Local from "./support/Local.ts"
+
+const adam = Optimizer.adam({ learningRate: 0.3 })
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "tinker-server-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
+)
+
+/** A server of its own for a part of a program; its end takes everything that was in memory. */
+const life = <A, E, R>(dataDirectory: string, program: Effect.Effect<A, E, R>) =>
+  Effect.scoped(program).pipe(
+    Effect.provide(Layer.fresh(Local.layer({ dataDirectory, snapshotEvery: 3 }))),
+  ) as Effect.Effect<A, unknown>
+
+const steps = (from: number, to: number) => Stream.range(from, to).pipe(Stream.map(() => Local.batch()))
+
+const losses = Effect.gen(function* () {
+  const service = yield* ServiceClient.ServiceClient
+  const training = yield* service.createLoraTrainingClient({ baseModel: Local.baseModel, seed: 5 })
+  return yield* steps(0, 9).pipe(
+    training.trainSteps(Loss.crossEntropy, () => adam),
+    Stream.runCollect,
+    Effect.map((all) => [...all].map(({ metrics }) => metrics)),
+  )
+})
+
+describe("a data directory", () => {
+  it.effect("has the model of a run that goes on after a restart, with and without a snapshot", () =>
+    Effect.gen(function* () {
+      const expected = yield* Local.run(losses)
+      for (const split of [1, 4, 7]) {
+        const path = yield* directory
+        const journal = yield* TrainingJournal.memory
+        const before = yield* life(
+          path,
+          Effect.gen(function* () {
+            const service = yield* ServiceClient.ServiceClient
+            // A scope that fails sends no finish: the session is to be taken up again.
+            const crashing = yield* Scope.make()
+            const training = yield* Scope.extend(
+              service.createLoraTrainingClient({ baseModel: Local.baseModel, seed: 5, journal }),
+              crashing,
+            )
+            const all = yield* steps(0, split - 1).pipe(
+              training.trainSteps(Loss.crossEntropy, () => adam),
+              Stream.runCollect,
+            )
+            yield* Scope.close(crashing, Exit.die("crash"))
+            return yield* Effect.die([...all].map(({ metrics }) => metrics))
+          }),
+        ).pipe(Effect.catchAllDefect((all) => Effect.succeed(all as ReadonlyArray<unknown>)))
+        const after = yield* life(
+          path,
+          Effect.gen(function* () {
+            const service = yield* ServiceClient.ServiceClient
+            const { client, nextStep } = yield* service.resumeTrainingClient({ journal })
+            expect(nextStep).toBe(split)
+            return yield* steps(split, 9).pipe(
+              client.trainSteps(Loss.crossEntropy, () => adam, { startAt: split }),
+              Stream.runCollect,
+              Effect.map((all) => [...all].map(({ metrics }) => metrics)),
+            )
+          }),
+        )
+        expect([...before, ...after]).toEqual(expected)
+      }
+    }).pipe(Effect.scoped, VirtualTime.run),
+  )
+
+  it.effect("has checkpoints and results, of sessions that are over, too", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const first = yield* life(
+        path,
+        Effect.gen(function* () {
+          const service = yield* ServiceClient.ServiceClient
+          const { call } = yield* Transport.Transport
+          const session = yield* service.session
+          const training = yield* service.createLoraTrainingClient({ baseModel: Local.baseModel })
+          yield* training.trainStep(Local.batch(), Loss.crossEntropy, adam)
+          const saved = yield* training.saveState("kept", { userMetadata: { note: "n" } })
+          const accepted = yield* call(Api.createModel, {
+            sessionId: session.id,
+            modelSeqId: 9,
+            baseModel: Local.baseModel,
+          })
+          return yield* Effect.die({ path: saved.path, requestId: accepted.requestId })
+        }),
+      ).pipe(Effect.catchAllDefect((told) => Effect.succeed(told as { path: string; requestId: string })))
+      yield* life(
+        path,
+        Effect.gen(function* () {
+          const rest = yield* RestClient.RestClient
+          const { call } = yield* Transport.Transport
+          const { checkpoints } = yield* rest.listUserCheckpoints()
+          expect(checkpoints.map(({ tinkerPath }) => tinkerPath)).toEqual([first.path])
+          const answer = yield* call(Api.retrieveFuture, { requestId: first.requestId, allowMetadataOnly: false })
+          expect(JSON.parse(new TextDecoder().decode(answer.body))).toMatchObject({ type: "create_model" })
+          const service = yield* ServiceClient.ServiceClient
+          const other = yield* service.createTrainingClientFromCheckpoint(first.path, { withOptimizer: true })
+          yield* other.trainStep(Local.batch(), Loss.crossEntropy, adam)
+        }),
+      )
+    }).pipe(Effect.scoped, VirtualTime.run),
+  )
+})

@@ -1,0 +1,96 @@
+/** The server with the engine that it is shipped with, on its thread. */
+import { describe, expect, it } from "@effect/vitest"
+import {
+  ChatClient,
+  Loss,
+  Optimizer,
+  RateLimiter,
+  RestClient,
+  ServiceClient,
+  TinkerConfig,
+  Transport,
+} from "effect-tinker"
+import { LocalTinker } from "@effect-tinker/server"
+import { Effect, Layer, Redacted, Stream } from "effect"
+import { HttpClient } from "@effect/platform"
+
+const clients = Layer.mergeAll(ServiceClient.layer(), RestClient.layer, ChatClient.layer).pipe(
+  Layer.provideMerge(Transport.layer),
+  Layer.provideMerge(RateLimiter.layer),
+  Layer.provide(TinkerConfig.layer({ baseUrl: "http://local", apiKey: Redacted.make("tml-a") })),
+  Layer.provideMerge(LocalTinker.layer()),
+)
+
+const data = Array.from({ length: 4 }, (_, i) => ({
+  modelInput: [10, 20 + i, 30 + i],
+  inputs: { targetTokens: [20 + i, 30 + i, 40 + i], weights: [1, 1, 1] },
+}))
+
+/** Name, type and shape of every tensor of a safetensors file. */
+const header = (
+  bytes: Uint8Array,
+): Record<string, { readonly dtype: string; readonly shape: ReadonlyArray<number> }> => {
+  const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true))
+  return JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)))
+}
+
+describe("the embedded engine", () => {
+  it.live(
+    "trains, samples, talks, and exports an adapter in the layout of PEFT",
+    () =>
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const [model] = (yield* service.getServerCapabilities).supportedModels
+        const baseModel = model?.modelName._tag === "Some" ? model.modelName.value : ""
+        const training = yield* service.createLoraTrainingClient({ baseModel, rank: 4, seed: 1 })
+        const losses = yield* Stream.range(0, 9).pipe(
+          Stream.map(() => data),
+          training.trainSteps(Loss.crossEntropy, () => Optimizer.adam({ learningRate: 1e-2 })),
+          Stream.runCollect,
+          Effect.map((all) => [...all].map(({ metrics }) => metrics["loss:sum"] ?? 0)),
+        )
+        expect(losses.at(-1)).toBeLessThan((losses[0] ?? 0) / 2)
+        const sampler = yield* training.saveWeightsAndGetSamplingClient()
+        const { sequences } = yield* sampler.sample({ prompt: [10, 21], params: { maxTokens: 5, seed: 1, stop: [] } })
+        expect(sequences[0]?.tokens.length).toBe(5)
+
+        // Talks, whole and as it comes: the same for the same seed.
+        const chat = yield* ChatClient.ChatClient
+        const { path } = yield* training.saveWeightsForSampler("talker")
+        const request = { model: path, messages: [{ role: "user" as const, content: "hello" }], seed: 3, maxTokens: 12 }
+        const whole = yield* chat.chat(request)
+        const parts = [...(yield* Stream.runCollect(chat.streamChat(request)))]
+        const text = parts.flatMap((part) => (part._tag === "Text" ? [part.text] : []))
+        expect(text.join("")).toBe(whole.choices[0]?.text)
+        expect(parts.at(-1)?._tag).toBe("Usage")
+        const completed = yield* chat.complete({ model: baseModel, prompt: "the", maxTokens: 4, seed: 1 })
+        expect(completed.choices[0]?.text.length).toBeGreaterThan(0)
+        expect((yield* chat.models).map(({ id }) => id)).toEqual([baseModel, path])
+        expect((yield* Effect.flip(chat.chat({ ...request, model: "no/such" })))._tag).toBe("NotFound")
+
+        // The archive, from the address that it is at.
+        const rest = yield* RestClient.RestClient
+        const http = yield* HttpClient.HttpClient
+        const { url } = yield* rest.getCheckpointArchiveUrl(path)
+        const bytes = new Uint8Array(yield* Effect.flatMap(http.get(url), (answer) => answer.arrayBuffer))
+        const files = new Map<string, Uint8Array>()
+        for (let at = 0; at + 512 <= bytes.length;) {
+          const name = new TextDecoder().decode(bytes.subarray(at, at + 100)).replaceAll("\0", "")
+          if (name === "") break
+          const size = Number.parseInt(new TextDecoder().decode(bytes.subarray(at + 124, at + 135)), 8)
+          files.set(name, bytes.slice(at + 512, at + 512 + size))
+          at += 512 + Math.ceil(size / 512) * 512
+        }
+        expect([...files.keys()]).toEqual(["adapter_config.json", "adapter_model.safetensors"])
+        const config = JSON.parse(new TextDecoder().decode(files.get("adapter_config.json")))
+        expect(config).toMatchObject({ peft_type: "LORA", r: 4, base_model_name_or_path: baseModel })
+        const { __metadata__: _, ...tensors } = header(files.get("adapter_model.safetensors") ?? new Uint8Array(0))
+        const names = Object.keys(tensors)
+        expect(names.every((name) => /^base_model\.model\..+\.lora_(A|B)\.weight$/.test(name))).toBe(true)
+        for (const [name, { shape }] of Object.entries(tensors)) expect(shape[name.includes("lora_A") ? 0 : 1]).toBe(4)
+        const strange = yield* http.get(url.replace(/.\/talker/, "x/talker"))
+        expect(strange.status).toBe(403)
+      }).pipe(Effect.scoped, Effect.provide(clients)),
+    120_000,
+  )
+})

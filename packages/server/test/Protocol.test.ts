@@ -1,0 +1,308 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Redacted } from "effect"
+import * as VirtualTime from "effect-tinker/testing/VirtualTime"
+import type { ServerOptions } from "@effect-tinker/server"
+import * as Raw from "./support/Raw.ts"
+import { name as baseModel } from "./support/StandInModel.ts"
+
+const run = <A, E>(
+  program: (raw: Raw.Raw) => Effect.Effect<A, E>,
+  options: ServerOptions.ServerOptions = {},
+  model: Parameters<typeof Raw.make>[1] = {},
+) => Effect.flatMap(Raw.make(options, model), program).pipe(Effect.scoped, VirtualTime.run)
+
+const json = { accept: "application/json" }
+
+describe("numbers", () => {
+  it.effect("are done in order, whichever comes first", () =>
+    run(({ model, post, result, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const update = yield* post("optim_step", Raw.step(id, 3))
+        const second = yield* post("forward_backward", Raw.pass(id, 2, [5, 6, 7]))
+        const first = yield* post("forward_backward", Raw.pass(id, 1))
+        expect((yield* result(update)).body.metrics).toMatchObject({ "step:unique": 1 })
+        const before = yield* post(
+          "retrieve_future",
+          { request_id: second.body.request_id, allow_metadata_only: false },
+          json,
+        )
+        expect(before.body.metrics["loss:sum"]).toBeGreaterThan(0)
+        expect((yield* result(first)).status).toBe(200)
+      }),
+    ),
+  )
+
+  it.effect("are answered again by the first result, and with 409 to another body", () =>
+    run(({ model, post, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const first = yield* post("forward_backward", Raw.pass(id, 1))
+        const again = yield* post("forward_backward", Raw.pass(id, 1))
+        expect(again.body).toEqual(first.body)
+        const other = yield* post("forward_backward", Raw.pass(id, 1, [9, 8, 7]))
+        expect([other.status, other.body.detail]).toEqual([409, expect.stringContaining("seq_id 1")])
+      }),
+    ),
+  )
+
+  it.effect("of refused requests keep nobody waiting, and may be used again", () =>
+    run(({ model, post, result, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const refused = yield* post("forward_backward", Raw.pass(id, 1, [1, 9999, 3]))
+        expect([refused.status, refused.body.detail]).toEqual([400, expect.stringContaining("tokens[1]: 9999")])
+        // The reference goes on with the next number…
+        expect((yield* result(yield* post("optim_step", Raw.step(id, 2)))).status).toBe(200)
+        // …and our own client with the same.
+        expect((yield* result(yield* post("forward_backward", Raw.pass(id, 1)))).status).toBe(200)
+      }),
+    ),
+  )
+
+  it.effect("that never come are given up in the end", () =>
+    run(({ model, post, result, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const held = yield* post("optim_step", Raw.step(id, 2))
+        let told = yield* result(held)
+        expect([told.status, told.body.queue_state_reason]).toEqual([408, "seq_id 1 has not arrived"])
+        while (told.status === 408) told = yield* result(held)
+        expect(told.body).toEqual({ error: expect.stringContaining("seq_id 1 never arrived"), category: "user" })
+        expect((yield* result(yield* post("optim_step", Raw.step(id, 3)))).body.metrics).toBeDefined()
+      }),
+    ),
+  )
+})
+
+describe("polls", () => {
+  it.effect("are held below 45 seconds, then told the state of the queue", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      const runtime = yield* Effect.runtime<never>()
+      yield* run(
+        ({ model, post, result, session }) =>
+          Effect.gen(function* () {
+            const id = yield* model(yield* session)
+            const accepted = yield* post("forward_backward", Raw.pass(id, 1))
+            const before = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
+            const told = yield* result(accepted)
+            const after = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
+            expect(told).toMatchObject({ status: 408, body: { type: "try_again", queue_state: "active" } })
+            expect(after - before).toBe(30_000)
+            const waiting = yield* Effect.fork(result(accepted))
+            yield* Deferred.succeed(gate, undefined)
+            expect((yield* Fiber.join(waiting)).headers["content-type"]).toBe("application/x-protobuf")
+          }),
+        {},
+        { delay: () => Effect.runPromise(Effect.provide(Deferred.await(gate), runtime)) },
+      )
+    }),
+  )
+
+  it.effect("of unknown futures get 404, and of others' too", () =>
+    run(
+      ({ model, post, result, session }) =>
+        Effect.gen(function* () {
+          const id = yield* model(yield* session)
+          const accepted = yield* post("forward_backward", Raw.pass(id, 1))
+          const stranger = { "x-api-key": "tml-b" }
+          const body = { request_id: accepted.body.request_id, allow_metadata_only: false }
+          expect((yield* post("retrieve_future", body, stranger)).status).toBe(404)
+          expect((yield* post("optim_step", Raw.step(id, 2), stranger)).status).toBe(404)
+          expect((yield* post("session_heartbeat", { session_id: id.split(":")[0] }, stranger)).status).toBe(404)
+          expect((yield* post("retrieve_future", { ...body, request_id: "x" })).status).toBe(404)
+          expect((yield* result(accepted)).status).toBe(200)
+        }),
+      { apiKeys: [Redacted.make("tml-a"), Redacted.make("tml-b")] },
+    ),
+  )
+})
+
+describe("keys", () => {
+  it.effect("open the door, and others get 401", () =>
+    run(
+      ({ ask, session }) =>
+        Effect.gen(function* () {
+          const own = yield* session
+          const as = (key: string) => ({ "x-api-key": key })
+          expect((yield* ask("GET", "sessions", undefined, as("tml-c"))).status).toBe(401)
+          expect((yield* ask("GET", "sessions", undefined, as(""))).status).toBe(401)
+          expect((yield* ask("GET", "sessions", undefined, as("tml-b"))).body).toEqual({ sessions: [] })
+          expect((yield* ask("GET", `sessions/${own}`, undefined, as("tml-b"))).status).toBe(404)
+          expect((yield* ask("GET", "sessions")).body).toEqual({ sessions: [own] })
+          expect((yield* ask("GET", "healthz", undefined, as("tml-c"))).body).toEqual({ status: "ok" })
+        }),
+      { apiKeys: [Redacted.make("tml-a"), Redacted.make("tml-b")] },
+    ),
+  )
+
+  it.effect("are exchanged for tokens, which end", () =>
+    run(
+      ({ ask, post }) =>
+        Effect.gen(function* () {
+          expect((yield* post("client/config", { sdk_version: "1" })).body.pjwt_auth_enabled).toBe(true)
+          const { jwt } = (yield* post("auth/token", {})).body
+          expect((yield* ask("GET", "sessions", undefined, { "x-api-key": jwt })).status).toBe(200)
+          expect((yield* ask("GET", "sessions", undefined, { "x-api-key": `${jwt}x` })).status).toBe(401)
+          yield* Effect.sleep("2 hours")
+          expect((yield* ask("GET", "sessions", undefined, { "x-api-key": jwt })).status).toBe(401)
+        }),
+      { apiKeys: [Redacted.make("tml-a")], jwt: "1 hour" },
+    ),
+  )
+})
+
+describe("sessions", () => {
+  it.effect("are over when their client is not heard of any more", () =>
+    run(
+      ({ model, post, session }) =>
+        Effect.gen(function* () {
+          const id = yield* session
+          const modelId = yield* model(id)
+          for (let i = 0; i < 12; i++) {
+            yield* Effect.sleep("50 seconds")
+            expect((yield* post("session_heartbeat", { session_id: id })).status).toBe(200)
+          }
+          yield* Effect.sleep("70 seconds")
+          expect((yield* post("session_heartbeat", { session_id: id })).status).toBe(410)
+          expect((yield* post("optim_step", Raw.step(modelId, 1))).status).toBe(410)
+        }),
+      { sessionTimeout: "1 minute" },
+    ),
+  )
+
+  it.effect("are made once, however often they are asked for under one key", () =>
+    run(({ ask, post }) =>
+      Effect.gen(function* () {
+        const key = { "x-idempotency-key": "k" }
+        const first = yield* post("create_session", { sdk_version: "1" }, key)
+        const again = yield* post("create_session", { sdk_version: "1" }, key)
+        expect(again.body).toEqual(first.body)
+        expect((yield* ask("GET", "sessions")).body.sessions.length).toBe(1)
+      }),
+    ),
+  )
+})
+
+describe("requests that make no sense", () => {
+  it.effect("are refused with the field, and change nothing", () =>
+    run(({ ask, model, post, session }) =>
+      Effect.gen(function* () {
+        const id = yield* session
+        const modelId = yield* model(id)
+        const refusals: ReadonlyArray<readonly [string, unknown, number, string]> = [
+          ["create_session", {}, 422, "sdk_version"],
+          ["create_session", "{", 422, "JSON decode error"],
+          ["create_model", { session_id: id, model_seq_id: 5, base_model: "no/such" }, 400, "base_model"],
+          [
+            "create_model",
+            { session_id: id, model_seq_id: 5, base_model: baseModel, lora_config: { rank: 999 } },
+            400,
+            "rank",
+          ],
+          ["create_model", { session_id: "nobody", model_seq_id: 5, base_model: baseModel }, 404, "nobody"],
+          ["optim_step", { model_id: modelId, seq_id: 1 }, 422, "adamParams"],
+          ["save_weights", { model_id: modelId, seq_id: 1, path: "../x" }, 400, "path"],
+          [
+            "load_weights",
+            { model_id: modelId, seq_id: 1, path: "tinker://x/weights/y", optimizer: false },
+            404,
+            "tinker://x",
+          ],
+          [
+            "create_sampling_session",
+            { session_id: id, sampling_session_seq_id: 0, base_model: "x" },
+            400,
+            "base_model",
+          ],
+        ]
+        for (const [path, body, status, words] of refusals) {
+          const told = yield* post(path, body)
+          expect([path, told.status, JSON.stringify(told.body)]).toEqual([path, status, expect.stringContaining(words)])
+        }
+        const strange = Raw.pass(modelId, 1)
+        strange.forward_backward_input.data[0]!.loss_fn_inputs.weights.data = [1]
+        strange.forward_backward_input.data[0]!.loss_fn_inputs.weights.shape = [1]
+        expect((yield* post("forward_backward", strange)).body.detail).toContain("loss_fn_inputs.weights")
+        expect((yield* ask("GET", "nowhere")).status).toBe(404)
+        expect((yield* ask("PUT", "optim_step")).status).toBe(405)
+        expect((yield* ask("GET", "training_runs?limit=x")).status).toBe(422)
+        expect((yield* ask("GET", "training_runs")).body.training_runs.length).toBe(1)
+      }),
+    ),
+  )
+})
+
+describe("gradients", () => {
+  it.effect("never leak from one model to another", () =>
+    run(({ model, post, result, session }) =>
+      Effect.gen(function* () {
+        const loss = (id: string, from: number) =>
+          Effect.gen(function* () {
+            yield* post("forward_backward", Raw.pass(id, from))
+            yield* result(yield* post("optim_step", Raw.step(id, from + 1)))
+            const accepted = yield* post("forward_backward", Raw.pass(id, from + 2))
+            const told = yield* post(
+              "retrieve_future",
+              { request_id: accepted.body.request_id, allow_metadata_only: false },
+              json,
+            )
+            return told.body.metrics["loss:sum"] as number
+          })
+        const id = yield* session
+        const control = yield* loss(yield* model(id, 0), 1)
+        const dirty = yield* model(id, 1)
+        yield* result(yield* post("forward_backward", Raw.pass(dirty, 1, [1, 3, 5, 7])))
+        yield* result(yield* post("unload_model", { model_id: dirty }))
+        expect(yield* loss(yield* model(id, 2), 1)).toBe(control)
+        // A seed is a seed.
+        expect(yield* loss(yield* model(id, 3, { seed: 2 }), 1)).not.toBe(control)
+      }),
+    ),
+  )
+})
+
+describe("samples", () => {
+  it.effect("are refused when too many wait, and cancelled when nobody waits any more", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      yield* run(
+        ({ post, result, session }) =>
+          Effect.gen(function* () {
+            const id = yield* session
+            const sampler = (yield* post("create_sampling_session", {
+              session_id: id,
+              sampling_session_seq_id: 0,
+              base_model: baseModel,
+            })).body.sampling_session_id
+            const sample = (seq: number) =>
+              post("asample", {
+                sampling_session_id: sampler,
+                seq_id: seq,
+                prompt: { chunks: [{ type: "encoded_text", tokens: [1] }] },
+                sampling_params: { max_tokens: 2 },
+                num_samples: 2,
+              })
+            const first = yield* sample(0)
+            expect(first.body.sample_sequence_ids.length).toBe(2)
+            expect((yield* sample(0)).body).toEqual(first.body)
+            yield* sample(1)
+            const many = yield* sample(2)
+            expect([many.status, many.headers["retry-after"]]).toEqual([429, "1"])
+            yield* post("cancel_future", { request_id: first.body.request_id })
+            expect((yield* result(first)).body).toMatchObject({ error: "cancelled" })
+            const finished = yield* post("retrieve_futures", {
+              target: { type: "sampling_session", sampling_session_id: sampler, cloned_sampler_id: 0 },
+              prev_cursor: 0,
+            })
+            expect(finished.body.completions).toEqual([{ state: "failed", request_id: first.body.request_id }])
+            expect((yield* sample(2)).status).toBe(200)
+            yield* Deferred.succeed(gate, undefined)
+          }),
+        { maxQueuedSamples: 2 },
+        { delay: () => Effect.runPromise(Deferred.await(gate)) },
+      )
+    }),
+  )
+})

@@ -1,0 +1,259 @@
+"""The official Python SDK as a client of our server: every public operation, sync and async, the CLI, loops, errors.
+
+Usage: suite.py BASE_URL TINKER_COMMAND. Prints a line for each check and `N passed, N failed`.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+
+BASE_URL, TINKER = sys.argv[1], sys.argv[2]
+os.environ["TINKER_BASE_URL"] = BASE_URL
+os.environ["TINKER_API_KEY"] = "tml-suite"
+os.environ["TINKER_TELEMETRY"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+warnings.simplefilter("ignore")
+import tinker  # noqa: E402
+from tinker import types  # noqa: E402
+
+VERSION = tuple(int(part) for part in tinker.__version__.split(".")[:2])
+NEW = VERSION >= (0, 30)
+passed, failed = [], []
+
+
+def check(name, condition, shown=""):
+    (passed if condition else failed).append(name)
+    print(("ok   " if condition else "FAIL ") + name + (f"   {shown}" if shown != "" else ""), flush=True)
+
+
+def attempt(name, body):
+    """A check whose body may raise; what it gives is shown."""
+    try:
+        shown = body()
+        check(name, True, shown if shown is not None else "")
+        return shown
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        check(name, False, f"{type(error).__name__}: {error}")
+        return None
+
+
+def raises(name, body, *words):
+    started = time.monotonic()
+    try:
+        body()
+        check(name, False, "nothing was raised")
+    except Exception as error:  # noqa: BLE001
+        text = f"{type(error).__name__}: {error}"
+        quick = time.monotonic() - started < 45
+        check(name, quick and all(word in text for word in words), text[:160])
+
+
+service = tinker.ServiceClient(user_metadata={"suite": "python"})
+capabilities = service.get_server_capabilities()
+MODEL = capabilities.supported_models[0].model_name
+check("get_server_capabilities", MODEL is not None, MODEL)
+
+
+def datum(tokens):
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(tokens[:-1]),
+        loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * (len(tokens) - 1)},
+    )
+
+
+PAIRS = [[10, 20 + i, 30 + i, 40 + i, 50 + i, 60 + i] for i in range(8)]
+DATA = [datum(tokens) for tokens in PAIRS]
+ADAM = types.AdamParams(learning_rate=5e-3)
+
+
+def loss_of(result):
+    return result.metrics["loss:sum"]
+
+
+# Supervised
+
+training = service.create_lora_training_client(base_model=MODEL, rank=8, seed=1)
+info = training.get_info()
+check("get_info", info.model_data.model_name == MODEL and info.lora_rank == 8, info.model_id)
+losses = []
+for step in range(40):
+    both = training.forward_backward(DATA, "cross_entropy"), training.optim_step(ADAM)
+    losses.append(loss_of(both[0].result()))
+    update = both[1].result()
+check("supervised loop: the loss falls", losses[-1] < 0.7 * losses[0], f"{losses[0]:.2f} -> {losses[-1]:.2f}")
+check("optim_step has metrics", update.metrics is not None and len(update.metrics) > 0, update.metrics)
+forward = training.forward(DATA[:2], "cross_entropy").result()
+check("forward", len(forward.loss_fn_outputs) == 2 and len(forward.loss_fn_outputs[0]["logprobs"].data) == 5)
+
+# Chunks: more than one request for a call
+many = training.forward_backward([datum(PAIRS[i % 8]) for i in range(1030)], "cross_entropy").result()
+check("chunks in any order", len(many.loss_fn_outputs) == 1030, f"{loss_of(many):.1f}")
+training.optim_step(types.AdamParams(learning_rate=0.0)).result()
+
+# Checkpoints
+state = training.save_state("mid").result()
+check("save_state", state.path.endswith("/weights/mid"), state.path)
+expected = loss_of(training.forward_backward(DATA, "cross_entropy").result())
+training.optim_step(ADAM).result()
+after = loss_of(training.forward(DATA, "cross_entropy").result())
+resumed = service.create_training_client_from_state_with_optimizer(state.path)
+check("resume: the same loss", abs(loss_of(resumed.forward_backward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+resumed.optim_step(ADAM).result()
+check("resume with optimizer: the same step", abs(loss_of(resumed.forward(DATA, "cross_entropy").result()) - after) < 1e-4)
+weights_only = service.create_training_client_from_state(state.path)
+check("resume weights only", abs(loss_of(weights_only.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+training.load_state(state.path).result()
+check("load_state", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+training.load_state_with_optimizer(state.path).result()
+check("load_state_with_optimizer", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+raises("save_state under a used name", lambda: training.save_state("mid").result(), "exists")
+named = training.save_weights_for_sampler("final").result()
+check("save_weights_for_sampler", named.path.endswith("/sampler_weights/final"), named.path)
+
+# Sampling
+PROMPT = types.ModelInput.from_ints([10, 21])
+sampler = training.save_weights_and_get_sampling_client()
+GREEDY = types.SamplingParams(max_tokens=4, temperature=0.0, stop=[])
+greedy = sampler.sample(prompt=PROMPT, num_samples=1, sampling_params=GREEDY).result()
+check("save_weights_and_get_sampling_client, sample", list(greedy.sequences[0].tokens) == [31, 41, 51, 61], greedy.sequences[0].tokens)
+SEEDED = types.SamplingParams(max_tokens=8, seed=7, temperature=1.0, top_k=50, top_p=0.95)
+base = service.create_sampling_client(base_model=MODEL)
+draws = [base.sample(prompt=PROMPT, num_samples=3, sampling_params=SEEDED).result() for _ in range(2)]
+check("seeds are honoured", [list(s.tokens) for s in draws[0].sequences] == [list(s.tokens) for s in draws[1].sequences])
+check("num_samples", len(draws[0].sequences) == 3 and all(len(s.tokens) == len(s.logprobs) for s in draws[0].sequences))
+logprobs = base.compute_logprobs(types.ModelInput.from_ints([10, 20, 30])).result()
+check("compute_logprobs", len(logprobs) == 3 and logprobs[0] is None and logprobs[1] < 0, logprobs)
+top = base.sample(prompt=PROMPT, num_samples=1, sampling_params=GREEDY, include_prompt_logprobs=True, topk_prompt_logprobs=3).result()
+check("topk_prompt_logprobs", len(top.topk_prompt_logprobs[1]) == 3, top.topk_prompt_logprobs)
+crowd = [base.sample(prompt=PROMPT, num_samples=1, sampling_params=SEEDED) for _ in range(32)]
+check("32 samples at once", all(len(one.result().sequences) == 1 for one in crowd))
+from_path = service.create_sampling_client(model_path=named.path)
+check("create_sampling_client(model_path)", list(from_path.sample(prompt=PROMPT, num_samples=1, sampling_params=GREEDY).result().sequences[0].tokens) == [31, 41, 51, 61])
+if NEW:
+    check("sequence ids", all(s.sequence_id for s in draws[0].sequences))
+    attempt("get_base_model", lambda: from_path.get_base_model())
+
+# RL: sample, reward, importance sampling
+policy = service.create_lora_training_client(base_model=MODEL, rank=8, seed=2)
+rewards = []
+for step in range(8):
+    actor = policy.save_weights_and_get_sampling_client()
+    drawn = actor.sample(prompt=PROMPT, num_samples=64, sampling_params=types.SamplingParams(max_tokens=1, seed=step, stop=[])).result()
+    scores = [1.0 if s.tokens[0] % 3 == 1 else 0.0 for s in drawn.sequences]
+    mean = sum(scores) / len(scores)
+    rewards.append(mean)
+    batch = [
+        types.Datum(
+            model_input=types.ModelInput.from_ints([10, 21]),
+            loss_fn_inputs={
+                "target_tokens": [21, s.tokens[0]],
+                "logprobs": [0.0, s.logprobs[0]],
+                "advantages": [0.0, score - mean],
+            },
+        )
+        for s, score in zip(drawn.sequences, scores)
+    ]
+    policy.forward_backward(batch, "importance_sampling").result()
+    policy.optim_step(types.AdamParams(learning_rate=2e-2)).result()
+check("RL loop: the reward rises", rewards[-1] > rewards[0] + 0.1, f"{rewards[0]:.2f} -> {rewards[-1]:.2f}")
+for loss in ("ppo", "cispo"):
+    attempt(f"loss {loss}", lambda loss=loss: loss_of(policy.forward_backward(batch, loss).result()))
+attempt("loss dro", lambda: loss_of(policy.forward_backward(batch, "dro", loss_fn_config={"beta": 0.1}).result()))
+
+
+# Management
+rest = service.create_rest_client()
+RUN = info.model_id
+runs = rest.list_training_runs(limit=2).result()
+check("list_training_runs", len(runs.training_runs) == 2 and runs.cursor.total_count >= 3, runs.cursor)
+check("get_training_run", rest.get_training_run(RUN).result().base_model == MODEL)
+check("get_training_run_by_tinker_path", rest.get_training_run_by_tinker_path(state.path).result().training_run_id == RUN)
+check("list_checkpoints", {c.checkpoint_id for c in rest.list_checkpoints(RUN).result().checkpoints} == {"weights/mid", "sampler_weights/final"})
+check("list_user_checkpoints", rest.list_user_checkpoints(limit=1).result().cursor.total_count >= 2)
+check("get_weights_info_by_tinker_path", rest.get_weights_info_by_tinker_path(state.path).result().lora_rank == 8)
+attempt("publish_checkpoint", lambda: rest.publish_checkpoint_from_tinker_path(state.path).result())
+check("it is public", any(c.public for c in rest.list_checkpoints(RUN).result().checkpoints))
+attempt("unpublish_checkpoint", lambda: rest.unpublish_checkpoint_from_tinker_path(state.path).result())
+attempt("set_checkpoint_ttl", lambda: rest.set_checkpoint_ttl_from_tinker_path(state.path, 3600).result())
+attempt("remove ttl", lambda: rest.set_checkpoint_ttl_from_tinker_path(state.path, None).result())
+check("list_sessions", RUN.split(":")[0] in rest.list_sessions().result().sessions)
+check("get_session", RUN in rest.get_session(RUN.split(":")[0]).result().training_run_ids)
+check("get_sampler", rest.get_sampler(next(iter(rest.get_session(RUN.split(":")[0]).result().sampler_ids))).result().base_model == MODEL)
+if NEW:
+    copied = attempt("copy_weights", lambda: rest.copy_weights(state.path, destination_project_id="p").result())
+    external = attempt("save_weights_external", lambda: training.save_weights_external("ext").result().path)
+    if external:
+        urls = rest.get_external_weights_urls_from_tinker_path(external).result() if hasattr(rest, "get_external_weights_urls_from_tinker_path") else rest.get_external_weights_urls(external).result()
+        check("get_external_weights_urls", set(urls.urls) == {"adapter_config.json", "adapter_model.safetensors"}, list(urls.urls))
+else:
+    archive = attempt("get_checkpoint_archive_url", lambda: rest.get_checkpoint_archive_url_from_tinker_path(named.path).result().url)
+    if archive:
+        import urllib.request, tarfile, io  # noqa: E401
+
+        tar = tarfile.open(fileobj=io.BytesIO(urllib.request.urlopen(archive).read()))
+        check("the archive", set(tar.getnames()) == {"adapter_config.json", "adapter_model.safetensors"}, tar.getnames())
+
+# Async
+async def in_async():
+    client = await service.create_lora_training_client_async(base_model=MODEL, rank=4)
+    first = await client.forward_backward_async(DATA, "cross_entropy")
+    second = await client.optim_step_async(ADAM)
+    one, _ = await first.result_async(), await second.result_async()
+    saved = await (await client.save_state_async("async")).result_async()
+    sampling = await client.save_weights_and_get_sampling_client_async()
+    sampled = await sampling.sample_async(prompt=PROMPT, num_samples=2, sampling_params=SEEDED)
+    again = await service.create_training_client_from_state_with_optimizer_async(saved.path)
+    await (await again.load_state_async(saved.path)).result_async()
+    listed = await rest.list_checkpoints_async((await client.get_info_async()).model_id)
+    return loss_of(one) > 0 and len(sampled.sequences) == 2 and len(listed.checkpoints) == 1
+
+
+attempt("async: train, save, sample, resume, list", lambda: asyncio.run(in_async()) or 1 / 0)
+
+# Errors, each told quickly and with the field, none of which keeps the client from going on
+raises("unknown base model", lambda: service.create_lora_training_client(base_model="no/such"), "no/such")
+raises("rank above the maximum", lambda: service.create_lora_training_client(base_model=MODEL, rank=100000), "rank")
+raises("token outside the vocabulary", lambda: training.forward_backward([datum([1, 999999, 3])], "cross_entropy").result(), "999999")
+raises("unknown loss", lambda: training.forward_backward(DATA, "no_such_loss").result(), "no_such_loss")
+raises("targets of another length", lambda: training.forward_backward([types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]), loss_fn_inputs={"target_tokens": [1, 2], "weights": [1.0, 1.0]})], "cross_entropy").result(), "target_tokens")
+raises("a checkpoint that is not there", lambda: training.load_state(f"tinker://{RUN}/weights/nothing").result(), "nothing")
+raises("a name that leads elsewhere", lambda: training.save_state("../up").result(), "path")
+raises("a sampler of nothing", lambda: service.create_sampling_client(model_path=f"tinker://{RUN}/sampler_weights/nothing"), "nothing")
+raises("a prompt outside the vocabulary", lambda: base.sample(prompt=types.ModelInput.from_ints([5000]), num_samples=1, sampling_params=GREEDY).result(), "5000")
+check("after all these the client goes on", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+
+# The command line
+
+
+def command(name, *arguments, contains=""):
+    done = subprocess.run([TINKER, *arguments], capture_output=True, text=True, timeout=120)
+    check(f"tinker {name}", done.returncode == 0 and contains in done.stdout, (done.stdout + done.stderr).strip().replace("\n", " | ")[:140])
+
+
+command("version", "version")
+command("run list", "-f", "json", "run", "list", contains=RUN)
+command("run info", "-f", "json", "run", "info", RUN, contains=MODEL)
+command("checkpoint list", "-f", "json", "checkpoint", "list", "--run-id", RUN, contains="weights/mid")
+command("checkpoint info", "-f", "json", "checkpoint", "info", state.path, contains="mid")
+command("checkpoint publish", "checkpoint", "publish", state.path)
+command("checkpoint unpublish", "checkpoint", "unpublish", state.path)
+command("checkpoint set-ttl", "checkpoint", "set-ttl", state.path, "--ttl", "3600")
+if NEW:
+    command("model list", "-f", "json", "model", "list", contains=MODEL)
+command("checkpoint download", "checkpoint", "download", state.path if NEW else named.path, "-o", "downloaded", "--force")
+command("checkpoint delete", "checkpoint", "delete", named.path, "-y")
+raises("a deleted checkpoint is gone", lambda: rest.get_weights_info_by_tinker_path(named.path).result(), "404")
+
+if hasattr(service, "close"):
+    attempt("close", lambda: service.close("success"))
+
+print(json.dumps({"tinker": tinker.__version__, "failed": failed}))
+print(f"{len(passed)} passed, {len(failed)} failed", flush=True)
+os._exit(1 if failed else 0)

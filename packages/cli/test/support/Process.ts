@@ -4,7 +4,7 @@ import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
 import { Effect, type Scope } from "effect"
 
-const bin = fileURLToPath(new URL("../../src/bin.ts", import.meta.url))
+const bin = fileURLToPath(new URL("../../src/internal/bin.ts", import.meta.url))
 
 export interface Served {
   readonly url: string

@@ -6,7 +6,7 @@ import * as StandInModel from "./StandInModel.ts"
 
 export interface Told {
   readonly status: number
-  readonly body: any
+  readonly body: ReturnType<typeof JSON.parse>
   readonly headers: Readonly<Record<string, string>>
 }
 

@@ -2,7 +2,7 @@
 import host from "node:process"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
-import { run } from "./Main.ts"
+import { run } from "../Main.ts"
 
 const fiber = Effect.runFork(run(host.argv.slice(2)))
 

@@ -72,7 +72,7 @@ writeFileSync(join(work, "package.json"), JSON.stringify({ type: "module", priva
 writeFileSync(
   join(work, "import.js"),
   `${specifiers.map((specifier) => `await import(${JSON.stringify(specifier)})`).join("\n")}
-for (const hidden of ["effect-tinker/internal/Gate", "effect-tinker/dist/index.js", "@effect-tinker/node/internal/Exchange", "@effect-tinker/tokenizer/internal/Shared", "@effect-tinker/server/internal/Core"]) {
+for (const hidden of ["effect-tinker/internal/Gate", "effect-tinker/dist/index.js", "@effect-tinker/node/internal/Exchange", "@effect-tinker/tokenizer/internal/Shared", "@effect-tinker/engine/internal/Kernel", "@effect-tinker/server/internal/Core"]) {
   const reached = await import(hidden).then(() => true, () => false)
   if (reached) throw new Error(hidden + " can be reached")
 }`,

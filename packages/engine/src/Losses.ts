@@ -222,7 +222,7 @@ const definitions: Readonly<Record<string, Definition>> = {
 
 const nothing = { loss: 0, slope: 0 }
 
-/** Named on the wire, but what they compute is nowhere to be read. */
+/** Named on the wire; nobody here has verified what the service computes under these names. */
 const undefinedHere = new Set(["gspo", "stable_reinforce"])
 
 /**
@@ -250,7 +250,7 @@ export const prepare = (
     if (undefinedHere.has(loss.name))
       throw fail(
         "Unsupported",
-        `loss ${loss.name}: what the service computes under that name isn't published. ${known}`,
+        `loss ${loss.name}: its definition has not been verified, so it isn't done here. ${known}`,
       )
     if (loss.name === "custom")
       throw fail("Unsupported", `loss custom: graphs are not run here; send its linear form as cross_entropy. ${known}`)

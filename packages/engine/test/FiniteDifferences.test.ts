@@ -58,7 +58,17 @@ describe("finite differences", () => {
     check({
       inputs: [30, 10],
       outputs: 30,
-      forward: (m, [x, w], y) => m.kernel.rmsNorm(3, 10, x!, y, 10, w!, 1e-5, m.scope((alloc) => alloc(3))),
+      forward: (m, [x, w], y) =>
+        m.kernel.rmsNorm(
+          3,
+          10,
+          x!,
+          y,
+          10,
+          w!,
+          1e-5,
+          m.scope((alloc) => alloc(3)),
+        ),
       backward: (m, [x, w], dy) => {
         const inverse = m.alloc(3)
         m.kernel.rmsNorm(3, 10, x!, m.alloc(30), 10, w!, 1e-5, inverse)
@@ -150,7 +160,9 @@ describe("finite differences", () => {
         const value = (moved: Uint8Array) => {
           Support.right(engine.loadAdapter("moved", moved))
           const name = loss === "cispo" ? "cross_entropy" : loss
-          const { metrics } = Support.right(engine.forward("moved", frozen, { name, config: loss === "cispo" ? {} : config }))
+          const { metrics } = Support.right(
+            engine.forward("moved", frozen, { name, config: loss === "cispo" ? {} : config }),
+          )
           Support.right(engine.dropAdapter("moved"))
           return metrics["loss:sum"]
         }

@@ -68,10 +68,7 @@ describe("the compiled kernel and the plain one", () => {
   same("swigluBackward", 100, (kernel, at) => kernel.swigluBackward(30, at, at + 30, at + 60))
   same("expRows", 300, (kernel, at) => kernel.expRows(4, 19, at, at + 100, at + 200))
   same("adamw", 400, (kernel, at, memory) => {
-    memory.floats.set(
-      memory.floats.slice(at + 300, at + 348).map(Math.abs),
-      at + 300,
-    )
+    memory.floats.set(memory.floats.slice(at + 300, at + 348).map(Math.abs), at + 300)
     kernel.adamw(48, at, at + 100, at + 200, at + 300, 0.5, 0.999, 0.9, 0.1, 0.95, 0.05, 1e-3, 0.3, 1e-12)
   })
 

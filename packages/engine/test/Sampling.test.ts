@@ -52,6 +52,7 @@ describe("sampling", () => {
     // More samples than are computed at once, and each is what it was among few.
     const many = run(7, 40)
     expect(many.sequences.slice(0, 3)).toEqual(one.sequences)
+    expect(new Set(many.sequences.map(({ tokens }) => tokens.join())).size).toBe(40)
     expect(run(7, 3, 5).sequences[1]!.tokens).toEqual(one.sequences[1]!.tokens.slice(0, 5))
   })
 
@@ -77,10 +78,10 @@ describe("sampling", () => {
     expect(stopped.stopReason).toBe("stop")
     expect(stopped.tokens).toEqual(free.tokens.slice(0, first + 1))
 
-    const decode = (tokens: ReadonlyArray<number>) => tokens.map((token) => `<${token}>`).join("")
-    const text = decode([...free.tokens.slice(4, 6)])
-    const at = decode([...free.tokens]).indexOf(text)
-    const until = free.tokens.findIndex((_, i) => decode([...free.tokens.slice(0, i + 1)]).length >= at + text.length)
+    const decode = (tokens: Iterable<number>) => Array.from(tokens, (token) => `<${token}>`).join("")
+    const text = decode(free.tokens.slice(4, 6))
+    const at = decode(free.tokens).indexOf(text)
+    const until = free.tokens.findIndex((_, i) => decode(free.tokens.slice(0, i + 1)).length >= at + text.length)
     const texts = { texts: ["never", text], decode }
     const cut = right(engine.sample("a", { prompt, maxTokens: 20, seed: 3, stopTokens: [], stopTexts: texts }))
     expect(cut.sequences[0]!.stopReason).toBe("stop")

@@ -40,9 +40,9 @@ export class Memory {
     return this.floats.buffer === this.#ints.buffer ? this.#ints : new Int32Array(this.#linear.buffer())
   }
 
-  /** Bytes that were ever needed at once. */
+  /** Bytes that were taken of the runtime: what was ever needed at once. */
   get bytes(): number {
-    return this.#end * 4
+    return this.#linear.buffer().byteLength
   }
 
   /** Bytes in use now. */

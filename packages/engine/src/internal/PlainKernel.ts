@@ -1,6 +1,6 @@
 /**
  * kernel/kernel.ts in JavaScript, for runtimes without SIMD: the same operations in the same order, each rounded to
- * float32, so that the results have the same bits. About twelve times slower.
+ * float32, so that the results have the same bits. About thirty times slower in training.
  */
 import type { Kernel } from "./Kernel.ts"
 

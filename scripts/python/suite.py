@@ -190,7 +190,7 @@ if NEW:
     copied = attempt("copy_weights", lambda: rest.copy_weights(state.path, destination_project_id="p").result())
     external = attempt("save_weights_external", lambda: training.save_weights_external("ext").result().path)
     if external:
-        urls = rest.get_external_weights_urls_from_tinker_path(external).result() if hasattr(rest, "get_external_weights_urls_from_tinker_path") else rest.get_external_weights_urls(external).result()
+        urls = rest.get_external_weights_urls(external).result()
         check("get_external_weights_urls", set(urls.urls) == {"adapter_config.json", "adapter_model.safetensors"}, list(urls.urls))
 else:
     archive = attempt("get_checkpoint_archive_url", lambda: rest.get_checkpoint_archive_url_from_tinker_path(named.path).result().url)

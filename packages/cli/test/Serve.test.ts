@@ -23,7 +23,7 @@ const data = Array.from({ length: 4 }, (_, i) => ({
 }))
 
 /** The losses of some steps; `each` happens between the halves of a step. */
-const train = (steps: number, between: (step: number) => Effect.Effect<void, Error>) =>
+const train = (steps: number, between: (step: number) => Effect.Effect<void, Process.NotServed>) =>
   Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
     const training = yield* service.createLoraTrainingClient({ baseModel, rank: 4, seed: 11 })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Redacted } from "effect"
+import { Effect, Fiber, Redacted } from "effect"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import type { ServerOptions } from "@effect-tinker/server"
 import * as Raw from "./support/Raw.ts"
@@ -12,6 +12,15 @@ const run = <A, E>(
 ) => Effect.flatMap(Raw.make(options, model), program).pipe(Effect.scoped, VirtualTime.run)
 
 const json = { accept: "application/json" }
+
+/** The model waits for it to be opened. */
+const gate = () => {
+  let open = () => {}
+  const opened = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  return { open: () => open(), opened }
+}
 
 describe("numbers", () => {
   it.effect("are done in order, whichever comes first", () =>
@@ -78,8 +87,7 @@ describe("numbers", () => {
 describe("polls", () => {
   it.effect("are held below 45 seconds, then told the state of the queue", () =>
     Effect.gen(function* () {
-      const gate = yield* Deferred.make<void>()
-      const runtime = yield* Effect.runtime<never>()
+      const { open, opened } = gate()
       yield* run(
         ({ model, post, result, session }) =>
           Effect.gen(function* () {
@@ -91,11 +99,11 @@ describe("polls", () => {
             expect(told).toMatchObject({ status: 408, body: { type: "try_again", queue_state: "active" } })
             expect(after - before).toBe(30_000)
             const waiting = yield* Effect.fork(result(accepted))
-            yield* Deferred.succeed(gate, undefined)
+            open()
             expect((yield* Fiber.join(waiting)).headers["content-type"]).toBe("application/x-protobuf")
           }),
         {},
-        { delay: () => Effect.runPromise(Effect.provide(Deferred.await(gate), runtime)) },
+        { delay: () => opened },
       )
     }),
   )
@@ -266,7 +274,7 @@ describe("gradients", () => {
 describe("samples", () => {
   it.effect("are refused when too many wait, and cancelled when nobody waits any more", () =>
     Effect.gen(function* () {
-      const gate = yield* Deferred.make<void>()
+      const { open, opened } = gate()
       yield* run(
         ({ post, result, session }) =>
           Effect.gen(function* () {
@@ -298,10 +306,10 @@ describe("samples", () => {
             })
             expect(finished.body.completions).toEqual([{ state: "failed", request_id: first.body.request_id }])
             expect((yield* sample(2)).status).toBe(200)
-            yield* Deferred.succeed(gate, undefined)
+            open()
           }),
         { maxQueuedSamples: 2 },
-        { delay: () => Effect.runPromise(Deferred.await(gate)) },
+        { delay: () => opened },
       )
     }),
   )

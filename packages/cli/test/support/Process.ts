@@ -2,9 +2,12 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
-import { Effect, type Scope } from "effect"
+import { Data, Effect, type Scope } from "effect"
 
 const bin = fileURLToPath(new URL("../../src/internal/bin.ts", import.meta.url))
+
+/** It ended before it was ready. */
+export class NotServed extends Data.TaggedError("NotServed")<{ readonly message: string }> {}
 
 export interface Served {
   readonly url: string
@@ -21,7 +24,7 @@ const ended = (child: ChildProcess): Effect.Effect<number | string> =>
   })
 
 /** Ready when it says so. It is killed with the scope. */
-export const serve = (...args: ReadonlyArray<string>): Effect.Effect<Served, Error, Scope.Scope> =>
+export const serve = (...args: ReadonlyArray<string>): Effect.Effect<Served, NotServed, Scope.Scope> =>
   Effect.gen(function* () {
     const child = yield* Effect.acquireRelease(
       Effect.sync(() => spawn(process.execPath, ["--import", "tsx", bin, "serve", ...args])),
@@ -29,12 +32,12 @@ export const serve = (...args: ReadonlyArray<string>): Effect.Effect<Served, Err
     )
     let err = ""
     child.stderr.on("data", (part) => (err += part))
-    const url = yield* Effect.async<string, Error>((resume) => {
+    const url = yield* Effect.async<string, NotServed>((resume) => {
       createInterface({ input: child.stdout }).on("line", (line) => {
         const at = /^listening on (http:\S+)$/.exec(line)?.[1]
         if (at !== undefined) resume(Effect.succeed(at))
       })
-      child.once("exit", (code) => resume(Effect.fail(new Error(`ended with ${code} before it was ready: ${err}`))))
+      child.once("exit", (code) => resume(new NotServed({ message: `ended with ${code} before it was ready: ${err}` })))
     })
     return {
       url,

@@ -26,7 +26,7 @@ const quiet = Logger.remove(Logger.defaultLogger)
 export const run = <A, E>(
   program: Effect.Effect<A, E, Layer.Layer.Success<ReturnType<typeof layer>> | Scope.Scope>,
   options?: ServerOptions.ServerOptions,
-) => program.pipe(Effect.scoped, Effect.provide(layer(options)), Effect.provide(quiet), VirtualTime.run)
+) => program.pipe(Effect.scoped, Effect.provide(Layer.merge(layer(options), quiet)), VirtualTime.run)
 
 const text = "hello world, hello again"
 

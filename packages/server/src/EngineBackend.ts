@@ -8,12 +8,13 @@ import * as Engine from "@effect-tinker/engine/Engine"
 import type { EngineError } from "@effect-tinker/engine/EngineError"
 import * as Losses from "@effect-tinker/engine/Losses"
 import * as ModelFiles from "@effect-tinker/engine/ModelFiles"
+import * as ChatTemplate from "@effect-tinker/tokenizer/ChatTemplate"
+import type { TemplateError } from "@effect-tinker/tokenizer/TemplateError"
 import type * as Tokenizer from "@effect-tinker/tokenizer/Tokenizer"
 import * as TokenizerBackend from "@effect-tinker/tokenizer/TokenizerBackend"
 import * as FileSystem from "@effect/platform/FileSystem"
 import * as Path from "@effect/platform/Path"
 import { SystemError } from "@effect/platform/Error"
-import { Template } from "@huggingface/jinja"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
@@ -54,7 +55,8 @@ interface Loaded {
   readonly base: BaseModel
   readonly engine: Engine.Engine
   readonly tokenizer: Tokenizer.Service | undefined
-  readonly template: Template | undefined
+  /** One that is refused is no reason not to serve its model. */
+  readonly template: Either.Either<ChatTemplate.ChatTemplate, TemplateError> | undefined
 }
 
 const failed = (method: string, path: string) => (cause: unknown) =>
@@ -67,11 +69,6 @@ const files = FileSystem.layerNoop({
   readFileString: (path) =>
     Effect.tryPromise({ try: () => readFile(path, "utf8"), catch: failed("readFileString", path) }),
 })
-
-const templateOf = (tokenizer: Tokenizer.Service | undefined): Template | undefined => {
-  const source = tokenizer?.chat.templates.get("default")
-  return source === undefined ? undefined : new Template(source)
-}
 
 const archOf = (config: unknown): string => {
   const names: unknown =
@@ -100,7 +97,8 @@ const load = ({ directory, name }: ModelSource) =>
       losses: Losses.names,
       optimizers: ["adamw"],
     }
-    return { base, engine, tokenizer, template: templateOf(tokenizer) } satisfies Loaded
+    const template = tokenizer && ChatTemplate.fromTokenizer(tokenizer)
+    return { base, engine, tokenizer, template } satisfies Loaded
   })
 
 /** The engine's own faults are the server's; all others are the caller's. */
@@ -301,16 +299,15 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
     },
     encode: (baseModel, text) => Effect.runPromise(texts(baseModel).encode(text, { addSpecialTokens: false })),
     decode: (baseModel, tokens) => Effect.runSync(texts(baseModel).decode(tokens, { skipSpecialTokens: true })),
-    renderChat: (baseModel, messages) => {
+    renderChat: async (baseModel, messages) => {
       const tokenizer = texts(baseModel)
       const { template } = model(baseModel)
-      if (template === undefined) throw new Invalid(`${baseModel} has no chat template: use completions`)
-      const text = template.render({
-        messages: messages.map((message) => ({ ...message })),
-        add_generation_prompt: true,
-        ...tokenizer.chat.specialTokens,
-      })
-      return Effect.runPromise(tokenizer.encode(text, { addSpecialTokens: false }))
+      if (template === undefined) throw new Invalid(`${baseModel} has no tokenizer, and so no chat template`)
+      const given = messages.map((message) => ({ ...message }))
+      const rendered = Effect.flatMap(template, ({ render }) => render({ messages: given, addGenerationPrompt: true }))
+      const text = await Effect.runPromise(Effect.either(rendered))
+      if (Either.isLeft(text)) throw new Invalid(`${baseModel} can't chat: ${text.left.message}. Use completions`)
+      return Effect.runPromise(tokenizer.encode(text.right, { addSpecialTokens: false }))
     },
   }
 }

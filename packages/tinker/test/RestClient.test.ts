@@ -365,7 +365,7 @@ describe("the archive of a checkpoint", () => {
   it.effect("that can't be fetched is an error, in which no address stands", () =>
     Effect.gen(function* () {
       for (const reply of [
-        redirect({ location: "file:///root/secret-place" }),
+        redirect({ location: "file:///etc/secret-place" }),
         redirect({ location: "http://[secret-place" }),
         redirect({}),
         { body: { address: "https://secret-place" } },

@@ -68,20 +68,19 @@ const bytesOf = (
  */
 export const client = (handle: (request: Request) => Effect.Effect<Answer, HttpFailure>): HttpClient.HttpClient =>
   HttpClient.makeWith<never, never, HttpClientError.RequestError, never>(
-    Effect.flatMap((request) =>
-      Effect.gen(function* () {
-        const url = yield* Either.mapLeft(
-          UrlParams.makeUrl(request.url, request.urlParams, request.hash),
-          (cause) => new HttpClientError.RequestError({ request, reason: "InvalidUrl", cause }),
-        )
-        const body = yield* bytesOf(request)
-        const { headers, method } = request
-        const answer = yield* Effect.mapError(
-          handle({ method, path: `${url.pathname}${url.search}`, headers, body }),
-          (cause) => new HttpClientError.RequestError({ request, reason: "Transport", cause }),
-        )
-        return new MemoryResponse(request, answer)
-      }),
-    ),
+    Effect.flatMap((request) => {
+      const url = UrlParams.makeUrl(request.url, request.urlParams, request.hash)
+      if (Either.isLeft(url)) {
+        return new HttpClientError.RequestError({ request, reason: "InvalidUrl", cause: url.left })
+      }
+      const path = `${url.right.pathname}${url.right.search}`
+      const { headers, method } = request
+      return Effect.flatMap(bytesOf(request), (body) =>
+        Effect.mapBoth(handle({ method, path, headers, body }), {
+          onSuccess: (answer) => new MemoryResponse(request, answer),
+          onFailure: (cause) => new HttpClientError.RequestError({ request, reason: "Transport", cause }),
+        }),
+      )
+    }),
     Effect.succeed,
   )

@@ -30,9 +30,10 @@ import {
 import { HttpPurpose } from "effect-tinker/HttpPurpose"
 import { constants } from "node:buffer"
 import { Readable } from "node:stream"
-import * as Undici from "undici"
+import type * as Undici from "undici"
 import * as Body from "./internal/Body.ts"
 import { Exchange, type Settled } from "./internal/Exchange.ts"
+import { errors, Pool } from "./internal/UndiciPool.ts"
 import { UndiciResponse } from "./internal/UndiciResponse.ts"
 
 /**
@@ -116,8 +117,8 @@ class Pools {
   readonly abandoned = new FinalizationRegistry<Exchange>((exchange) => exchange.abort())
 
   // By what stands before the path, as written; several writings of one origin lead to the same pools.
-  private readonly byPrefix = new Map<string, Map<Purpose, Undici.Pool>>()
-  private readonly byOrigin = new Map<string, Map<Purpose, Undici.Pool>>()
+  private readonly byPrefix = new Map<string, Map<Purpose, Pool>>()
+  private readonly byOrigin = new Map<string, Map<Purpose, Pool>>()
   private closed = false
   private readonly options: Options
 
@@ -129,13 +130,13 @@ class Pools {
   }
 
   /** The pool for this origin, `undefined` if it is none, and the reason if there will be none. */
-  get(prefix: string, purpose: Purpose): Undici.Pool | undefined | NotSent {
+  get(prefix: string, purpose: Purpose): Pool | undefined | NotSent {
     if (this.closed) return new NotSent({ cause: new Error("the HTTP client is closed") })
     let pools = this.byPrefix.get(prefix)
     if (pools === undefined) {
       const origin = originOf(prefix)
       if (origin === undefined) return undefined
-      pools = this.byOrigin.get(origin) ?? new Map<Purpose, Undici.Pool>()
+      pools = this.byOrigin.get(origin) ?? new Map<Purpose, Pool>()
       this.byOrigin.set(origin, pools)
       if (this.byPrefix.size > 1000) this.byPrefix.clear()
       this.byPrefix.set(prefix, pools)
@@ -152,9 +153,9 @@ class Pools {
     }
   }
 
-  private open(prefix: string, purpose: Purpose): Undici.Pool {
+  private open(prefix: string, purpose: Purpose): Pool {
     const { allowH2, connect, connections, connectTimeout, keepAliveTimeout } = this.options
-    return new Undici.Pool(new URL(prefix).origin, {
+    return new Pool(new URL(prefix).origin, {
       connections: connections?.[purpose] ?? defaultConnections[purpose],
       pipelining: 1,
       headersTimeout: 0,
@@ -196,6 +197,19 @@ const plainUrl =
   /^(https?:\/\/[^/?#@\\\s]+)((?:\/(?!\.|%2[eE])[A-Za-z0-9_~!$&()*+,;=:@%.-]*)*(?:\?[A-Za-z0-9_~!$&()*+,;=:@%./?-]*)?)$/
 
 type Address = readonly [prefix: string, path: string]
+
+/** Of whole addresses, as our own requests have them: few, and the same again and again. */
+const addresses = new Map<string, Address>()
+const knownAddressOf = (address: string): Address | undefined => {
+  let known = addresses.get(address)
+  if (known === undefined) {
+    known = addressOf(address)
+    if (known === undefined) return undefined
+    if (addresses.size > 1000) addresses.clear()
+    addresses.set(address, known)
+  }
+  return known
+}
 
 const addressOf = (address: string): Address | undefined => {
   const plain = plainUrl.exec(address)
@@ -304,9 +318,9 @@ const dispatch = (
 
 /** Did undici find that this is no request at all? */
 const isRefused = (error: Error): boolean =>
-  error instanceof Undici.errors.InvalidArgumentError ||
-  error instanceof Undici.errors.NotSupportedError ||
-  error instanceof Undici.errors.RequestContentLengthMismatchError
+  error instanceof errors.InvalidArgumentError ||
+  error instanceof errors.NotSupportedError ||
+  error instanceof errors.RequestContentLengthMismatchError
 
 const toFailure = ({ error, started }: Settled): Disconnected | NotSent =>
   started ? new Disconnected({ cause: error }) : new NotSent({ cause: error })
@@ -335,7 +349,7 @@ const sendDirect =
     const fail = (failure: HttpFailure | HttpDirect.Unsendable) => {
       if (!isGivenUp) done({ _tag: "Failed", failure })
     }
-    const address = addressOf(request.url)
+    const address = knownAddressOf(request.url)
     const pool = address && pools.get(address[0], request.purpose)
     if (address === undefined || pool === undefined) {
       fail(new HttpDirect.Unsendable({ cause: new Error("not the URL of a server") }))

@@ -11,6 +11,7 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import type * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
@@ -23,10 +24,11 @@ import * as Training from "./api/Training.ts"
 import type { RawAnswer } from "./Endpoint.ts"
 import { preview, shorten } from "./internal/Answer.ts"
 import * as Announcer from "./internal/Announcer.ts"
+import { exitOf } from "./internal/ExitOf.ts"
 import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
 import { current, type Trace, traced } from "./internal/Traced.ts"
-import { type Time, timeOf } from "./internal/Uptime.ts"
+import { type Time, timeBy, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as SampleResult from "./SampleResult.ts"
@@ -160,6 +162,17 @@ export interface Service {
   readonly attach: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<ApiFuture<A>>
   /** The result, asked for by the fiber that wants it and not beyond its end. `onExit` is not told. */
   readonly follow: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<A, FutureError>
+  /**
+   * `follow` for who has no fiber to spare: asks at once and tells the end once. Told is an `Exit` if the first answer
+   * is the result; else an effect that goes on with what it brought. Gives the way to stop it. It has no span.
+   */
+  readonly begin: <A>(
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    kind: Kind<A>,
+    requestId: string,
+    options: Options,
+    end: (rest: Effect.Effect<A, FutureError>) => void,
+  ) => () => Effect.Effect<unknown>
   /** The same, for a client with a scope of its own: what it waits for ends with that scope. */
   readonly inScope: Effect.Effect<Service, never, Scope.Scope>
 }
@@ -333,6 +346,20 @@ const heldFor = 1_000
 /** A result may travel slowly, as long as it travels. */
 const slowestBytesPerSecond = 250_000
 
+/** A poll that was made already: when, and what it brought. */
+interface Asked {
+  readonly at: number
+  readonly result: Effect.Effect<RawAnswer, TinkerError>
+}
+
+const firstHeaders = ({ submittedIn }: Options): Readonly<Record<string, string>> =>
+  submittedIn === undefined
+    ? { "x-tinker-request-iteration": "0" }
+    : {
+        "x-tinker-request-iteration": "0",
+        "x-tinker-create-promise-roundtrip-time": String(millisOf(submittedIn, 0) / 1_000),
+      }
+
 /** Which turn follows an answer, and after how many milliseconds. */
 const nextTurn = (
   turn: Turn,
@@ -389,7 +416,7 @@ const stateOf = (answer: Answer<unknown>): Option.Option<Omit<QueueState, "since
  */
 export const make: Effect.Effect<Service, never, Transport | Session | Config.TinkerConfig | Scope.Scope> = Effect.gen(
   function* () {
-    const { call } = yield* Transport
+    const transport = yield* Transport
     const session = yield* Session
     const responses = yield* Gate.make({
       limit: Number.POSITIVE_INFINITY,
@@ -406,6 +433,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       queue: Watched<QueueState>,
       startedAt: number,
       time: Time,
+      first?: Asked,
     ): Effect.Effect<A, FutureError> => {
       const stalledAfter = millisOf(options.stalledAfter, defaultStalledAfter)
       const deadline = millisOf(options.deadline, Number.POSITIVE_INFINITY)
@@ -431,18 +459,12 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       const endpoint = pollOf(kind)
 
       const ask = ({ bytes, iteration }: Turn) =>
-        call(
+        transport.call(
           endpoint,
           { requestId, allowMetadataOnly: bytes === undefined },
           {
             timeout: bytes === undefined ? undefined : Duration.seconds(45 + Math.floor(bytes / slowestBytesPerSecond)),
-            headers:
-              iteration === 0 && options.submittedIn !== undefined
-                ? {
-                    "x-tinker-request-iteration": "0",
-                    "x-tinker-create-promise-roundtrip-time": String(millisOf(options.submittedIn, 0) / 1_000),
-                  }
-                : { "x-tinker-request-iteration": String(iteration) },
+            own: iteration === 0 ? firstHeaders(options) : { "x-tinker-request-iteration": String(iteration) },
           },
         )
 
@@ -487,8 +509,9 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
           latest = turn
           trace?.attribute("tinker.polls", turn.iteration + 1)
           options.onTurn?.(queue.current, turn.iteration)
-          const before = time.uptime()
-          return Effect.matchEffect(askInTurn(turn), {
+          const asked = turn.iteration === 0 ? first : undefined
+          const before = asked?.at ?? time.uptime()
+          return Effect.matchEffect(asked?.result ?? askInTurn(turn), {
             onFailure: (error) =>
               error._tag === "Stalled" ? Effect.fail(error) : heard(turn, before, readRefusal(error)),
             onSuccess: (raw) => heard(turn, before, readAnswer(kind, requestId, raw)),
@@ -541,22 +564,28 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         : whole
     }
 
-    const begin = Effect.withFiberRuntime<{
-      readonly time: Time
-      readonly startedAt: number
-      readonly queue: Watched<QueueState>
-    }>((fiber) => {
-      const time = timeOf(fiber)
-      const since = time.clock.unsafeCurrentTimeMillis()
-      return Effect.succeed({
-        time,
-        startedAt: time.uptime(),
-        queue: new Watched<QueueState>({ state: "submitted", reason: Option.none(), since }),
-      })
-    })
+    const queueAt = ({ clock }: Time) =>
+      new Watched<QueueState>({ state: "submitted", reason: Option.none(), since: clock.unsafeCurrentTimeMillis() })
 
     const follow: Service["follow"] = (kind, requestId, options = {}) =>
-      Effect.flatMap(begin, ({ queue, startedAt, time }) => loop(kind, requestId, options, queue, startedAt, time))
+      Effect.withFiberRuntime((fiber) => {
+        const time = timeOf(fiber)
+        return loop(kind, requestId, options, queueAt(time), time.uptime(), time)
+      })
+
+    const begin: Service["begin"] = (fiber, kind, requestId, options, end) => {
+      const time = timeOf(fiber)
+      const at = time.uptime()
+      const asking = { requestId, allowMetadataOnly: true }
+      return transport.begin(fiber, pollOf(kind), asking, { own: firstHeaders(options) }, (result) => {
+        const exit = exitOf(result)
+        if (exit?._tag === "Success") {
+          const answer = readAnswer(kind, requestId, exit.value)
+          if (answer._tag === "Done") return end(Effect.succeed(answer.value))
+        }
+        end(loop(kind, requestId, options, queueAt(time), at, time, { at, result }))
+      })
+    }
 
     const { isOn, report } = session.telemetry
     const told = (onExit: Options["onExit"]): Options["onExit"] =>
@@ -572,10 +601,12 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
 
       const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
         Effect.gen(function* () {
-          const { queue, startedAt, time } = yield* begin
+          const clock = yield* Effect.clock
+          const time = timeBy(clock)
+          const queue = queueAt(time)
           const { await: result, poll } = yield* owner.start(
             { operation: kind.type, requestId, onExit: told(options.onExit) },
-            loop(kind, requestId, options, queue, startedAt, time),
+            loop(kind, requestId, options, queue, time.uptime(), time),
           )
           return {
             requestId,
@@ -589,7 +620,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
           }
         })
 
-      return { attach, follow, inScope }
+      return { attach, begin, follow, inScope }
     })
     return yield* inScope
   },

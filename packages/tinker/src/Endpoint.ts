@@ -10,7 +10,7 @@ import * as ParseResult from "effect/ParseResult"
 import type * as Redacted from "effect/Redacted"
 import type * as Schema from "effect/Schema"
 import { fromIssue } from "./internal/Invalid.ts"
-import { keyOf, Remembered } from "./internal/Remembered.ts"
+import { Remembered } from "./internal/Remembered.ts"
 import { secretsIn } from "./internal/Redact.ts"
 import { snakeCase } from "./internal/Wire.ts"
 import { InvalidInput } from "./TinkerError.ts"
@@ -429,19 +429,17 @@ const forms = new WeakMap<JsonBody, Remembered<Form>>()
 /** The body with its holes filled, if it has any and nothing about this input is out of the ordinary. */
 const fill = (operation: string, body: JsonBody, input: unknown, without: ReadonlySet<string>): string | undefined => {
   const { holes } = body
-  if (holes === noHoles || typeof input !== "object" || input === null) return undefined
+  // What a server does not know is rare enough not to be remembered.
+  if (holes === noHoles || without.size > 0 || typeof input !== "object" || input === null) return undefined
   const given = input as Readonly<Record<string, unknown>>
-  let key = without.size === 0 ? "" : [...without].join()
-  for (const name of Object.keys(given)) {
-    if (Object.hasOwn(holes, name)) continue
-    const part = keyOf(given[name])
-    if (part === undefined) return undefined
-    key += `${name}:${part},`
-  }
   let known = forms.get(body)
-  if (known === undefined) forms.set(body, (known = new Remembered()))
-  const form = known.get(key) ?? formOf(operation, body, given, without)
-  if (form === undefined) return undefined
+  if (known === undefined) forms.set(body, (known = new Remembered(holes)))
+  let form = known.find(given)
+  if (form === undefined) {
+    form = formOf(operation, body, given)
+    if (form === undefined) return undefined
+    known.keep(given, form)
+  }
   let text = form[0] ?? ""
   for (let at = 1; at < form.length; at += 2) {
     const name = form[at] ?? ""
@@ -450,7 +448,6 @@ const fill = (operation: string, body: JsonBody, input: unknown, without: Readon
     if (filled === undefined) return undefined
     text += `${filled}${form[at + 1] ?? ""}`
   }
-  known.set(key, form)
   return text
 }
 
@@ -458,15 +455,12 @@ const formOf = (
   operation: string,
   { holes, schema }: JsonBody,
   given: Readonly<Record<string, unknown>>,
-  without: ReadonlySet<string>,
 ): Form | undefined => {
   const input: Record<string, unknown> = { ...given }
   for (const [name, { empty }] of Object.entries(holes)) input[name] = empty
   const encoded = encode(operation, schema, input)
   if (Either.isLeft(encoded)) return undefined
-  const text = JSON.stringify(
-    without.size === 0 ? encoded.right : trim(operation, schema, input, encoded.right, without),
-  )
+  const text = JSON.stringify(encoded.right)
   const found = Object.entries(holes)
     .map(([name, { mark }]) => ({ name, mark, at: text.indexOf(mark) }))
     .toSorted((a, b) => a.at - b.at)

@@ -97,7 +97,9 @@ export interface Limiter {
   readonly sampling: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
-  /** The same for the submission of training data: only the byte budget counts. */
+  /** A place for such a submission at once, if nobody waits for one and one is free: gives the way to leave it. */
+  readonly samplingNow: (bytes: number) => (() => void) | undefined
+  /** As `sampling`, for the submission of training data: only the byte budget counts. */
   readonly training: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
@@ -199,6 +201,7 @@ const makeLimiter: Effect.Effect<Limiter, never, Scope.Scope> = Effect.gen(funct
   const training = yield* Gate.make({ limit: Number.POSITIVE_INFINITY, budget: defaults.trainingBytes, closed })
   const limiter: Limiter = {
     sampling: (bytes) => sampling.withPlace(bytes),
+    samplingNow: (bytes) => sampling.enterNow(bytes),
     training: (bytes) => training.withPlace(bytes),
     backOff: (duration) => sampling.backOff(duration),
     window: sampling.window,

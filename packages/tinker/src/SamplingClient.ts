@@ -5,6 +5,7 @@
  *
  * @since 0.1.0
  */
+import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -23,7 +24,7 @@ import * as ApiFuture from "./ApiFuture.ts"
 import * as BaseUrl from "./BaseUrl.ts"
 import * as Checkpoint from "./Checkpoint.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
-import { keyOf, Remembered } from "./internal/Remembered.ts"
+import { Remembered } from "./internal/Remembered.ts"
 import * as SampleFlow from "./internal/SampleFlow.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import * as ModelInput from "./ModelInput.ts"
@@ -153,28 +154,27 @@ const requestKeys: Readonly<Record<keyof Request, true>> = {
 }
 
 const validate = ParseResult.validateEither(Sampling.SampleRequest, { onExcessProperty: "error" })
-/** Parameters that were found to be right. */
-const known = new Remembered<true>()
+/** Of which everything but the prompt was found to be right. */
+const known = new Remembered<true>({ prompt: true })
 
 /** All that can be wrong with a request is found here, before it waits for anything. */
 const checkRequest = (request: Request): Result<SampleFlow.Input> => {
   if (!Predicate.isRecord(request)) {
     return invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
   }
+  const { params, prompt, targetPromptLogprobs, ...rest } = request
+  const model = ModelInput.from(prompt, "sample.prompt")
+  if (Either.isLeft(model)) return Either.left(model.left)
+  const input: SampleFlow.Input = { ...rest, prompt: model.right, samplingParams: params }
+  if (targetPromptLogprobs === undefined && known.find(input) === true) return Either.right(input)
   for (const key of Object.keys(request)) {
     if (!Object.hasOwn(requestKeys, key)) {
       return invalid(`sample.${key}`, `unknown: a sample has ${Object.keys(requestKeys).join(", ")}`)
     }
   }
-  const { params, prompt, targetPromptLogprobs, ...rest } = request
-  const model = ModelInput.from(prompt, "sample.prompt")
-  if (Either.isLeft(model)) return Either.left(model.left)
-  const input: SampleFlow.Input = { ...rest, prompt: model.right, samplingParams: params }
   if (targetPromptLogprobs === undefined) {
-    const key = keyOf([params, rest])
-    if (key !== undefined && known.get(key) === true) return Either.right(input)
     return Either.map(checkInput(input), (checked) => {
-      if (key !== undefined) known.set(key, true)
+      known.keep(checked, true)
       return checked
     })
   }
@@ -220,7 +220,13 @@ const makeClient = (
         // Begun where nothing can come between the beginning and who sees to its end.
         return Effect.uninterruptibleMask((restore) => {
           const running = flow.start(fiber, { ...input, recordStabilityInfo }, options)
-          return Effect.onInterrupt(restore(wanted(running)), () => running.stop)
+          return Effect.matchCauseEffect(restore(wanted(running)), {
+            onSuccess: Effect.succeed,
+            onFailure: (cause) =>
+              Cause.isInterrupted(cause)
+                ? Effect.zipRight(running.stop, Effect.failCause(cause))
+                : Effect.failCause(cause),
+          })
         })
       })
 
@@ -228,12 +234,13 @@ const makeClient = (
 
     return SamplingClient.of({
       samplingSessionId,
-      sample: (request, options) => begin(request, { ...options, mayResubmit }, (running) => running.await),
+      sample: (request, options) =>
+        begin(request, { ...options, mayResubmit, isAwaited: true }, (running) => running.await),
       computeLogprobs: (prompt, { lastN, ...options } = {}) =>
         begin(
           { prompt, params: { maxTokens: 1 }, numSamples: 1, promptLogprobs: true, promptLogprobsLastN: lastN },
           // The server's flag against retries is about samples.
-          { ...options, mayResubmit: true },
+          { ...options, mayResubmit: true, isAwaited: true },
           (running) =>
             Effect.flatMap(running.await, ({ promptLogprobs }) =>
               Effect.mapError(
@@ -250,7 +257,7 @@ const makeClient = (
         ),
       submit: {
         sample: (request, options) =>
-          begin(request, { ...options, mayResubmit }, (running) =>
+          begin(request, { ...options, mayResubmit, isAwaited: false }, (running) =>
             Effect.map(running.accepted, () => ({
               requestId: running.requestIds[0] ?? "",
               requestIds: running.requestIds,

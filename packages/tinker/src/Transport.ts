@@ -6,11 +6,11 @@
  */
 import * as HttpClient from "@effect/platform/HttpClient"
 import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
-import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import type * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
@@ -27,13 +27,14 @@ import * as Credentials from "./Credentials.ts"
 import * as Endpoint from "./Endpoint.ts"
 import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
+import { exitOf } from "./internal/ExitOf.ts"
 import * as Http from "./internal/Http.ts"
 import * as Meters from "./internal/Meters.ts"
 import { readAccepted } from "./internal/ReadAccepted.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
 import * as Timeouts from "./internal/Timeouts.ts"
 import { current, type Trace, traced, traceparentOf } from "./internal/Traced.ts"
-import { timeOf } from "./internal/Uptime.ts"
+import { type Time, timeOf } from "./internal/Uptime.ts"
 import * as UnknownFields from "./internal/UnknownFields.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as ServerConfig from "./ServerConfig.ts"
@@ -62,6 +63,12 @@ export interface CallOptions {
   readonly retryPolicy?: RetryPolicy.RetryPolicy | undefined
   /** A secret among them is given as `Redacted`. */
   readonly headers?: Readonly<Record<string, string | Redacted.Redacted<string>>> | undefined
+  /**
+   * What the SDK itself has to say: names in lower case, not checked.
+   *
+   * @internal
+   */
+  readonly own?: Readonly<Record<string, string>> | undefined
   /** Kept across all attempts of this call; give one to keep it across calls, too. */
   readonly idempotencyKey?: string | undefined
   /** In place of the configured one, e.g. of somebody who shares weights. */
@@ -94,6 +101,18 @@ export interface Service {
     input: NoInfer<I>,
     options?: CallOptions,
   ) => Effect.Effect<A, TinkerError>
+  /**
+   * `call` for who has no fiber to spare, because there are thousands: sends at once, with all that this fiber has
+   * around it, and tells the end once, maybe before it returns. Told is an `Exit`, unless there is more to do than to
+   * wait (a retry, a token): then an effect that does it. Gives the way to stop it. It has no span of its own.
+   */
+  readonly begin: <I, A>(
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    endpoint: Endpoint.Endpoint<I, A>,
+    input: NoInfer<I>,
+    options: CallOptions | undefined,
+    end: (result: Effect.Effect<A, TinkerError>) => void,
+  ) => () => Effect.Effect<unknown>
   /** What `call` would send now. It can be kept, and sent again as it is. */
   readonly render: <I, A>(
     endpoint: Endpoint.Endpoint<I, A>,
@@ -159,7 +178,7 @@ const decode = <A>(
     return Effect.succeed({ status, headers, contentType, body, redact } satisfies Endpoint.RawAnswer as A)
   }
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string) =>
-    Effect.flatMap(Clock.currentTimeMillis, (now) => Effect.fail(Http.unexpected(attempt, reply, now, reason, detail)))
+    Effect.fail(Http.unexpected(attempt, reply, attempt.clock.unsafeCurrentTimeMillis(), reason, detail))
   if (reply.body.length === 0) return unexpected("Empty", "the body is empty")
   let value: unknown
   try {
@@ -183,13 +202,6 @@ const decode = <A>(
 const noOptions: CallOptions = {}
 const noHeaders: Readonly<Record<string, string>> = {}
 
-/** Who looks at a request: a tracer, the metrics, the server. */
-interface Watched {
-  readonly trace: Trace | undefined
-  readonly meter: Meters.Meter | undefined
-  readonly traceparent: string | undefined
-}
-
 const statusOf = (error: TinkerError): number | undefined =>
   "status" in error ? Option.getOrUndefined(error.status) : undefined
 
@@ -208,70 +220,131 @@ const tellReply = ({ meter, retryCount, trace }: Http.Attempt, { body, status }:
   if (retryCount > 0) trace.attribute("http.request.resend_count", retryCount)
 }
 
-/** An attempt that somebody looks at. */
+/** The end of an attempt, told to who looks at it. */
 const observed = <A>(
   { meter, retryCount, trace }: Http.Attempt,
-  exchange: Effect.Effect<A, TinkerError>,
-): Effect.Effect<A, TinkerError> =>
-  meter === undefined && trace === undefined
-    ? exchange
-    : Effect.tapError(exchange, (error) =>
-        Effect.sync(() => {
-          meter?.failed(error._tag === "RateLimited")
-          const status = statusOf(error)
-          if (status !== undefined) trace?.attribute("http.response.status_code", status)
-          trace?.event("tinker.attempt_failed", { attempt: retryCount + 1, error: error._tag, message: error.message })
-        }),
-      )
+  end: Effect.Effect<A, TinkerError>,
+): Effect.Effect<A, TinkerError> => {
+  if ((meter === undefined && trace === undefined) || exitOf(end)?._tag === "Success") return end
+  const tell = (error: TinkerError) => {
+    meter?.failed(error._tag === "RateLimited")
+    const status = statusOf(error)
+    if (status !== undefined) trace?.attribute("http.response.status_code", status)
+    trace?.event("tinker.attempt_failed", { attempt: retryCount + 1, error: error._tag, message: error.message })
+  }
+  return onError(end, (error) => {
+    tell(error)
+    return Effect.fail(error)
+  })
+}
 
-/** One logical request: what all of its attempts share. */
-class Call {
-  startedAt: number
+/** What becomes of a failure, found at once where the end is known already. */
+const onError = <A>(
+  end: Effect.Effect<A, TinkerError>,
+  instead: (error: TinkerError) => Effect.Effect<A, TinkerError>,
+): Effect.Effect<A, TinkerError> => {
+  const exit = exitOf(end)
+  if (exit === undefined) return Effect.catchAll(end, instead)
+  return exit._tag === "Failure" && exit.cause._tag === "Fail" ? instead(exit.cause.error) : exit
+}
+
+/** What an endpoint needs for each of its requests, found out once. */
+interface Prepared<out A> {
+  readonly exchange: Http.Begin<A, TinkerError>
+  readonly meter: Meters.Meter | undefined
+  /** Without path parameters; else it ends where they begin. */
+  readonly url: string
+  /** In milliseconds. */
+  readonly timeout: number
+}
+
+/** What all requests of a transport share. */
+interface Shared {
+  readonly config: Config.Service
+  /** Among the configured headers and the key. */
+  readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
+  readonly policyOf: (options: CallOptions) => Effect.Effect<RetryPolicy.RetryPolicy>
+  readonly logged: <A>(effect: Effect.Effect<A>) => Effect.Effect<A>
+  closed: boolean
+}
+
+/** The whole life of one logical request. */
+class Request<A> {
   private attempts = 0
+  private renewed = false
+  private startedAt: number
   private readonly url: string
   private readonly timeout: number
   private readonly idempotencyKey: string
   private readonly headers: Readonly<Record<string, string>>
 
+  private readonly shared: Shared
   private readonly endpoint: Endpoint.Endpoint<never, unknown>
+  private readonly prepared: Prepared<A>
   private readonly rendered: Endpoint.Rendered
   private readonly options: CallOptions
-  private readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
-  private readonly clock: Clock.Clock
-  private readonly watched: Watched
+  private readonly auth: Auth
+  private readonly time: Time
+  private readonly trace: Trace | undefined
 
   constructor(
-    config: Config.Service,
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    shared: Shared,
     endpoint: Endpoint.Endpoint<never, unknown>,
+    prepared: Prepared<A>,
     rendered: Endpoint.Rendered,
     options: CallOptions,
-    secrets: ReadonlyArray<Redacted.Redacted<string>>,
-    clock: Clock.Clock,
-    watched: Watched,
+    auth: Auth,
   ) {
     const { path, query } = rendered
+    this.shared = shared
     this.endpoint = endpoint
+    this.prepared = prepared
     this.rendered = rendered
     this.options = options
-    this.secrets = secrets
-    this.clock = clock
-    this.watched = watched
-    this.startedAt = clock.unsafeCurrentTimeMillis()
-    this.url = `${config.baseUrl}/${endpoint.root}/${path}${query === "" ? "" : `?${query}`}`
+    this.auth = auth
+    this.time = timeOf(fiber)
+    // Without a span of its own it leaves the one around it alone.
+    this.trace = endpoint.span === undefined ? undefined : current(fiber)
+    if (this.trace !== undefined) tellRequest(this.trace, rendered)
+    this.startedAt = this.time.clock.unsafeCurrentTimeMillis()
+    this.url =
+      path === endpoint.path && query === ""
+        ? prepared.url
+        : `${shared.config.baseUrl}/${endpoint.root}/${path}${query === "" ? "" : `?${query}`}`
     this.timeout =
-      options.timeout === null
-        ? Number.POSITIVE_INFINITY
-        : Duration.toMillis(options.timeout ?? endpoint.timeout ?? config.attemptTimeout)
+      options.timeout === undefined
+        ? prepared.timeout
+        : options.timeout === null
+          ? Number.POSITIVE_INFINITY
+          : Duration.toMillis(options.timeout)
     this.idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
-    const given = options.headers === undefined ? noHeaders : reveal(options.headers)
-    const { traceparent } = watched
+    const { own = noHeaders } = options
+    const given = options.headers === undefined ? own : { ...own, ...reveal(options.headers) }
+    const traceparent = shared.config.traceparent ? traceparentOf(fiber) : undefined
     this.headers = traceparent === undefined ? given : { traceparent, ...given }
   }
 
-  attempt(token: Redacted.Redacted<string>): Http.Attempt {
+  /** What needs no fiber is done at once, which is all of it if the first attempt brings an answer. */
+  begin(fiber: Fiber.RuntimeFiber<unknown, unknown>, end: (result: Effect.Effect<A, TinkerError>) => void): Http.Stop {
+    const token = this.auth.ready(this.time.uptime())
+    if (token !== undefined) {
+      const next = this.next(token)
+      return this.prepared.exchange(fiber, next, (result) => end(this.after(observed(next, result), token)))
+    }
+    end(
+      Effect.flatMap(this.auth.token, (token) => {
+        // Waiting for a token is not part of the request.
+        this.startedAt = this.time.clock.unsafeCurrentTimeMillis()
+        return this.after(this.attempt(token), token)
+      }),
+    )
+    return nothingLeft
+  }
+
+  private next(token: Redacted.Redacted<string>): Http.Attempt {
     const { operation, purpose, redirect, scheme } = this.endpoint
-    const { body, method, secrets } = this.rendered
-    const { meter, trace } = this.watched
+    const { body, method } = this.rendered
     return {
       operation,
       purpose,
@@ -287,17 +360,81 @@ class Call {
       retryCount: this.attempts++,
       timeout: this.timeout,
       startedAt: this.startedAt,
-      clock: this.clock,
-      meter,
-      trace,
+      clock: this.time.clock,
+      meter: this.prepared.meter,
+      trace: this.trace,
       // An input's own secrets can come back in the server's words, too.
-      redact: (text) => redactor([token, ...this.secrets, ...secretsIn(this.options.headers ?? {}), ...secrets])(text),
+      redact: (text) =>
+        redactor([token, ...this.shared.secrets, ...secretsIn(this.options.headers ?? {}), ...this.rendered.secrets])(
+          text,
+        ),
     }
+  }
+
+  /** One attempt, in a fiber. */
+  private attempt(token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> {
+    return Effect.withFiberRuntime((fiber) => {
+      if (this.shared.closed) return Effect.fail(new ClientClosed({ operation: this.endpoint.operation }))
+      const next = this.next(token)
+      return Http.awaited((end) => this.prepared.exchange(fiber, next, (result) => end(observed(next, result))))
+    })
+  }
+
+  private after(
+    result: Effect.Effect<A, TinkerError>,
+    token: Redacted.Redacted<string>,
+  ): Effect.Effect<A, TinkerError> {
+    return onError(result, (error) =>
+      error._tag === "Unauthorized"
+        ? Effect.catchAll(this.resend(error, token), (error) => this.retry(token, error))
+        : this.retry(token, error),
+    )
+  }
+
+  /** One forced exchange and one resend for a JWT that is refused, in the whole life of the request. */
+  private resend(refused: TinkerError, token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> {
+    if (refused._tag !== "Unauthorized" || this.renewed) return Effect.fail(refused)
+    this.renewed = true
+    return Effect.flatMap(
+      this.auth.renew(token),
+      Option.match({ onNone: () => Effect.fail(refused), onSome: (token) => this.attempt(token) }),
+    )
+  }
+
+  /** The schedule is made when it is needed: most requests succeed at once. */
+  private retry(first: Redacted.Redacted<string>, failure: TinkerError): Effect.Effect<A, TinkerError> {
+    const { logged, policyOf } = this.shared
+    // Who has a loop of its own gets each error at once, unless it asks for more.
+    const leftToCaller = this.endpoint.retry === "none" && this.options.retryPolicy === undefined
+    const again = (error: TinkerError) => !leftToCaller && mayRetry(this.endpoint, error)
+    if (!again(failure)) return Effect.fail(failure)
+    const allowed = this.options.mayRetry ?? (() => Effect.succeed(true))
+    const warned = (error: TinkerError) =>
+      again(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
+    let known: TinkerError | undefined = failure
+    const next = Effect.suspend(() => {
+      const error = known
+      known = undefined
+      return error === undefined
+        ? Effect.flatMap(this.auth.again(first), (token) =>
+            Effect.catchAll(this.attempt(token), (refused) => this.resend(refused, token)),
+          )
+        : Effect.fail(error)
+    })
+    return Effect.flatMap(policyOf(this.options), (schedule) =>
+      Effect.retry(Effect.tapError(next, warned), {
+        schedule,
+        while: (error) => (again(error) ? allowed(error) : false),
+      }),
+    )
   }
 }
 
+const nothingLeft: Http.Stop = () => Effect.void
+
 /** What a call is given besides its input, checked before anything is sent. */
 const checkOptions = (operation: string, options: CallOptions): Option.Option<InvalidInput> => {
+  if (options === noOptions) return Option.none()
   const { headers = noHeaders, idempotencyKey, timeout } = options
   const invalid = (path: string, problem: string) =>
     Option.some(new InvalidInput({ path: `${operation}.options.${path}`, problem }))
@@ -306,7 +443,6 @@ const checkOptions = (operation: string, options: CallOptions): Option.Option<In
   }
   const problemWith = (name: string, value: string | Redacted.Redacted<string>) =>
     Option.flatMap(Config.problemWithHeader(name, value), (problem) => invalid(`headers.${name}`, problem))
-  // Every poll comes by here, so nothing is made that is not needed.
   for (const name of Object.keys(headers)) {
     const problem = problemWith(name, headers[name] ?? "")
     if (Option.isSome(problem)) return problem
@@ -330,14 +466,7 @@ export const make: Effect.Effect<
   const config = yield* Config.TinkerConfig
   const http = Http.make(yield* HttpClient.HttpClient, config, (yield* Host).platform, yield* Timeouts.make)
   const configured = [...secretsIn(config.headers), ...Option.toArray(config.apiKey)]
-  const known = yield* Ref.make(Option.none<ClientConfig>())
-  let closed = false
-  yield* Effect.addFinalizer(() =>
-    Effect.sync(() => {
-      closed = true
-    }),
-  )
-
+  const flags = yield* Ref.make(Option.none<ClientConfig>())
   const logged = Config.logged(config)
   const meters = Meters.make(config)
 
@@ -354,7 +483,7 @@ export const make: Effect.Effect<
       {
         onSome: Effect.succeed,
         onNone: () =>
-          Effect.map(Ref.get(known), (flags) =>
+          Effect.map(Ref.get(flags), (flags) =>
             RetryPolicy.make({
               billingPause: Option.match(flags, {
                 onNone: () => undefined,
@@ -365,120 +494,103 @@ export const make: Effect.Effect<
       },
     )
 
-  /** The whole life of one logical request; `exchange` is one attempt on the wire. */
+  const shared: Shared = { config, secrets: configured, policyOf, logged, closed: false }
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      shared.closed = true
+    }),
+  )
+
   const perform = <A>(
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
     endpoint: Endpoint.Endpoint<never, unknown>,
+    prepared: Prepared<A>,
     rendered: Endpoint.Rendered,
     options: CallOptions,
     auth: Auth,
-    exchange: (attempt: Http.Attempt) => Effect.Effect<A, TinkerError>,
-  ): Effect.Effect<A, TinkerError> =>
-    traced((fiber) => {
-      if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
-      const problem = options === noOptions ? Option.none() : checkOptions(endpoint.operation, options)
-      if (Option.isSome(problem)) return Effect.fail(problem.value)
-      const time = timeOf(fiber)
-      // Without a span of its own it leaves the one around it alone.
-      const trace = endpoint.span === undefined ? undefined : current(fiber)
-      if (trace !== undefined) tellRequest(trace, rendered)
-      const call = new Call(config, endpoint, rendered, options, configured, time.clock, {
-        trace,
-        meter: meters(endpoint.operation),
-        traceparent: config.traceparent ? traceparentOf(fiber) : undefined,
-      })
-      // Who has a loop of its own gets each error at once, unless it asks for more.
-      const leftToCaller = endpoint.retry === "none" && options.retryPolicy === undefined
-      const again = (error: TinkerError) => !leftToCaller && mayRetry(endpoint, error)
-      let renewed = false
+    end: (result: Effect.Effect<A, TinkerError>) => void,
+  ): Http.Stop => {
+    const refusal = shared.closed
+      ? new ClientClosed({ operation: endpoint.operation })
+      : Option.getOrUndefined(checkOptions(endpoint.operation, options))
+    if (refusal === undefined) {
+      return new Request(fiber, shared, endpoint, prepared, rendered, options, auth).begin(fiber, end)
+    }
+    end(Effect.fail(refusal))
+    return nothingLeft
+  }
 
-      const attempt = (token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
-        if (closed) return Effect.fail(new ClientClosed({ operation: endpoint.operation }))
-        const next = call.attempt(token)
-        return observed(next, exchange(next))
-      }
+  const receive =
+    <A>(endpoint: Endpoint.Endpoint<never, A>) =>
+    (reply: Http.Reply, attempt: Http.Attempt): Effect.Effect<A, TinkerError> => {
+      tellReply(attempt, reply)
+      const decoded = decode(endpoint, reply, attempt)
+      return reply.headers["x-deprecation-note"] === undefined
+        ? decoded
+        : Effect.zipRight(announceDeprecation(attempt, reply.headers), decoded)
+    }
+  const prepare = <A>(
+    endpoint: Endpoint.Endpoint<never, unknown>,
+    exchange: Http.Begin<A, TinkerError>,
+  ): Prepared<A> => ({
+    exchange,
+    meter: meters(endpoint.operation),
+    url: `${config.baseUrl}/${endpoint.root}/${endpoint.path}`,
+    timeout: Duration.toMillis(endpoint.timeout ?? config.attemptTimeout),
+  })
+  const known = new WeakMap<object, Prepared<unknown>>()
+  const preparedFor = <A>(endpoint: Endpoint.Endpoint<never, A>): Prepared<A> => {
+    let prepared = known.get(endpoint)
+    if (prepared === undefined) {
+      prepared = prepare(endpoint, http.send(receive(endpoint)))
+      known.set(endpoint, prepared)
+    }
+    // Kept by the endpoint that it was made for.
+    return prepared as Prepared<A>
+  }
 
-      /** One forced exchange and one resend for a JWT that is refused, in the whole life of the request. */
-      const resend = (refused: TinkerError, token: Redacted.Redacted<string>): Effect.Effect<A, TinkerError> => {
-        if (refused._tag !== "Unauthorized" || renewed) return Effect.fail(refused)
-        renewed = true
-        return Effect.flatMap(auth.renew(token), Option.match({ onNone: () => Effect.fail(refused), onSome: attempt }))
-      }
-
-      /** The schedule is made when it is needed: most requests succeed at once. */
-      const retry = (first: Redacted.Redacted<string>, failure: TinkerError): Effect.Effect<A, TinkerError> => {
-        if (!again(failure)) return Effect.fail(failure)
-        const allowed = options.mayRetry ?? (() => Effect.succeed(true))
-        const warned = (error: TinkerError) =>
-          again(error) ? logged(Effect.logWarning(`Tinker: ${error.message}`)) : Effect.void
-        let known: TinkerError | undefined = failure
-        const next = Effect.suspend(() => {
-          const error = known
-          known = undefined
-          return error === undefined
-            ? Effect.flatMap(auth.again(first), (token) =>
-                Effect.catchAll(attempt(token), (refused) => resend(refused, token)),
-              )
-            : Effect.fail(error)
-        })
-        return Effect.flatMap(policyOf(options), (schedule) =>
-          Effect.retry(Effect.tapError(next, warned), {
-            schedule,
-            while: (error) => (again(error) ? allowed(error) : false),
-          }),
-        )
-      }
-
-      const begin = (token: Redacted.Redacted<string>) =>
-        Effect.catchAll(attempt(token), (error) =>
-          error._tag === "Unauthorized"
-            ? Effect.catchAll(resend(error, token), (error) => retry(token, error))
-            : retry(token, error),
-        )
-      const token = auth.ready(time.uptime())
-      return token === undefined
-        ? Effect.flatMap(auth.token, (token) => {
-            // Waiting for a token is not part of the request.
-            call.startedAt = time.clock.unsafeCurrentTimeMillis()
-            return begin(token)
-          })
-        : begin(token)
-    }, endpoint.span)
+  type AuthOf = (endpoint: Endpoint.Endpoint<never, unknown>, options: CallOptions) => Auth
 
   const sendAs =
-    (authOf: (endpoint: Endpoint.Endpoint<never, unknown>) => Auth): Service["send"] =>
+    (authOf: AuthOf): Service["send"] =>
     (endpoint, rendered, options = noOptions) =>
-      perform(
-        endpoint,
-        rendered,
-        options,
-        options.credential === undefined ? authOf(endpoint) : fixed(Effect.succeed(options.credential)),
-        (attempt) =>
-          http.send(attempt, (reply) => {
-            tellReply(attempt, reply)
-            const decoded = decode(endpoint, reply, attempt)
-            return reply.headers["x-deprecation-note"] === undefined
-              ? decoded
-              : Effect.zipRight(announceDeprecation(attempt, reply.headers), decoded)
-          }),
+      traced(
+        (fiber) =>
+          Http.awaited((end) =>
+            perform(fiber, endpoint, preparedFor(endpoint), rendered, options, authOf(endpoint, options), end),
+          ),
+        endpoint.span,
       )
 
   const unknownFields = UnknownFields.make()
   const render: Service["render"] = (endpoint, input) =>
     Endpoint.render(endpoint, input, { without: unknownFields.of(endpoint) })
 
-  const callWith = (send: Service["send"]): Service["call"] => {
-    const call: Service["call"] = (endpoint, input, options) =>
-      Effect.suspend(() => {
-        const rendered = render(endpoint, input)
-        if (Either.isLeft(rendered)) return Effect.fail(rendered.left)
-        return Effect.catchAll(send(endpoint, rendered.right, options), (error) =>
-          unknownFields.learn(endpoint, error) && Endpoint.differs(rendered.right, render(endpoint, input))
-            ? call(endpoint, input, options)
-            : Effect.fail(error),
-        )
-      })
-    return call
+  const beginAs = (authOf: AuthOf): Service["begin"] => {
+    const begin: Service["begin"] = (fiber, endpoint, input, options = noOptions, end) => {
+      const rendered = render(endpoint, input)
+      if (Either.isLeft(rendered)) {
+        end(Effect.fail(rendered.left))
+        return nothingLeft
+      }
+      const sent = rendered.right
+      return perform(fiber, endpoint, preparedFor(endpoint), sent, options, authOf(endpoint, options), (result) =>
+        end(
+          onError(result, (error) =>
+            unknownFields.learn(endpoint, error) && Endpoint.differs(sent, render(endpoint, input))
+              ? Effect.withFiberRuntime((fiber) => Http.awaited((end) => begin(fiber, endpoint, input, options, end)))
+              : Effect.fail(error),
+          ),
+        ),
+      )
+    }
+    return begin
   }
+
+  const callWith =
+    (begin: Service["begin"]): Service["call"] =>
+    (endpoint, input, options) =>
+      traced((fiber) => Http.awaited((end) => begin(fiber, endpoint, input, options, end)), endpoint.span)
 
   const fixed = (token: Auth["token"]): Auth => ({
     token,
@@ -489,23 +601,34 @@ export const make: Effect.Effect<
   })
   const source = yield* Credentials.source
   const serverConfig = yield* ServerConfig.make(
-    callWith(sendAs(() => fixed(source.credential)))(Api.clientConfig, { sdkVersion: config.sdkVersion }),
+    callWith(beginAs(() => fixed(source.credential)))(Api.clientConfig, { sdkVersion: config.sdkVersion }),
     Api.defaultClientConfig,
-    known,
+    flags,
   )
   const credentials = yield* Credentials.make(source, {
     flags: serverConfig.flags,
     exchange: (credential) =>
-      Effect.map(callWith(sendAs(() => fixed(Effect.succeed(credential))))(Api.authToken, {}), ({ jwt }) => jwt),
+      Effect.map(callWith(beginAs(() => fixed(Effect.succeed(credential))))(Api.authToken, {}), ({ jwt }) => jwt),
   })
   const tokens: Auth = { ...credentials, again: () => credentials.token }
 
-  const authFor = (endpoint: Endpoint.Endpoint<never, unknown>): Auth =>
-    endpoint.auth === "credential" ? fixed(credentials.credential) : tokens
+  const authFor: AuthOf = (endpoint, { credential }) => {
+    if (credential !== undefined) return fixed(Effect.succeed(credential))
+    return endpoint.auth === "credential" ? fixed(credentials.credential) : tokens
+  }
+
+  interface Opened {
+    readonly attempt: Http.Attempt
+    readonly response: HttpClientResponse.HttpClientResponse
+  }
+  const opening: Http.Begin<Opened, TinkerError> = (fiber, attempt, end) =>
+    http.open(fiber, attempt, (result) => end(Effect.map(result, (response) => ({ attempt, response }))))
 
   const send = sendAs(authFor)
+  const begin = beginAs(authFor)
   const transport: Service = {
-    call: callWith(send),
+    begin,
+    call: callWith(begin),
     render,
     send: (endpoint, rendered, options) =>
       // Who renders by itself renders again after a refusal, and sees what was learnt.
@@ -517,8 +640,20 @@ export const make: Effect.Effect<
         Effect.gen(function* () {
           const rendered = yield* render(endpoint, input)
           const { attempt, response } = yield* restore(
-            perform(endpoint, rendered, options, authFor(endpoint), (attempt) =>
-              Effect.map(http.open(attempt), (response) => ({ attempt, response })),
+            traced(
+              (fiber) =>
+                Http.awaited<Opened, TinkerError>((end) =>
+                  perform(
+                    fiber,
+                    endpoint,
+                    prepare(endpoint, opening),
+                    rendered,
+                    options,
+                    authFor(endpoint, options),
+                    end,
+                  ),
+                ),
+              endpoint.span,
             ),
           )
           let begun = false

@@ -3,7 +3,6 @@
  * nobody passes. Everything that changes the gate is synchronous and O(1); only the waiters that are admitted are
  * woken. (`Effect.Semaphore` hangs on a request above its size, wakes all waiters at every release, and is not FIFO.)
  */
-import type * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Fiber from "effect/Fiber"
@@ -11,6 +10,7 @@ import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
+import { type Time, timeBy } from "./Uptime.ts"
 
 /** What counts while a window is open, and for `linger` after it ended. */
 export interface Throttle {
@@ -60,6 +60,8 @@ export interface Place<E> {
 export interface Gate<E> {
   /** For who sees to it itself that the place is left. */
   readonly enter: (weight: number) => Place<E>
+  /** A place that is free now, or nothing; gives the way to leave it. */
+  readonly enterNow: (weight: number) => (() => void) | undefined
   /** Runs the effect inside the gate; its place is free again however the effect ends. */
   readonly withPlace: (weight: number) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, R>
   /** Opens the window, or extends it; never shortens it. Tells whether all who come have to wait. */
@@ -109,13 +111,13 @@ class Impl<E> implements Gate<E> {
   private isClosed = false
 
   private readonly options: Options<E>
-  private readonly clock: Clock.Clock
+  private readonly time: Time
   private readonly runtime: Runtime.Runtime<never>
   private readonly scope: Scope.Scope
 
-  constructor(options: Options<E>, clock: Clock.Clock, runtime: Runtime.Runtime<never>, scope: Scope.Scope) {
+  constructor(options: Options<E>, time: Time, runtime: Runtime.Runtime<never>, scope: Scope.Scope) {
     this.options = options
-    this.clock = clock
+    this.time = time
     this.runtime = runtime
     this.scope = scope
     this.budget = Math.max(0, options.budget)
@@ -153,6 +155,14 @@ class Impl<E> implements Gate<E> {
       admitted: waiter.state === Phase.admitted ? undefined : this.admission(waiter),
       leave: () => this.forget(waiter),
     }
+  }
+
+  enterNow(weight: number): (() => void) | undefined {
+    if (this.isClosed || this.head !== undefined) return undefined
+    const waiter = this.enqueue(weight)
+    if (waiter.state === Phase.admitted) return () => this.forget(waiter)
+    this.forget(waiter)
+    return undefined
   }
 
   backOff(duration: Duration.DurationInput): Effect.Effect<boolean> {
@@ -214,9 +224,8 @@ class Impl<E> implements Gate<E> {
     })
   }
 
-  // Milliseconds that never go back, as the wall clock does.
   private now(): number {
-    return Number(this.clock.unsafeCurrentTimeNanos() / 1_000_000n)
+    return this.time.uptime()
   }
 
   private enqueue(weight: number): Waiter<E> {
@@ -298,7 +307,7 @@ class Impl<E> implements Gate<E> {
       this.timer = undefined
       this.pump()
     })
-    const sleep = this.clock.sleep(Duration.millis(Math.min(at - now, maxSleep)))
+    const sleep = this.time.clock.sleep(Duration.millis(Math.min(at - now, maxSleep)))
     timer.fiber = Runtime.runFork(this.runtime, Effect.zipRight(sleep, wake), { scope: this.scope })
   }
 
@@ -313,10 +322,10 @@ class Impl<E> implements Gate<E> {
 /** A gate in the current scope. Its time is the clock of the effect that makes it. */
 export const make = <E>(options: Options<E>): Effect.Effect<Gate<E>, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const clock = yield* Effect.clock
+    const time = timeBy(yield* Effect.clock)
     const runtime = yield* Effect.runtime<never>()
     const scope = yield* Effect.scope
-    const gate = new Impl(options, clock, runtime, scope)
+    const gate = new Impl(options, time, runtime, scope)
     yield* Effect.addFinalizer(() => gate.close)
     return gate
   })

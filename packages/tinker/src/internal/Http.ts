@@ -64,19 +64,33 @@ export interface Reply {
 }
 
 type Failure = RequestError | InvalidInput
+type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
+
+/**
+ * Begins an attempt with all that this fiber has around it, tells its end once, maybe before it returns, and gives the
+ * way to stop it. The end is an `Exit` if nothing is left to do, which is the rule; else an effect for a fiber to run.
+ */
+export type Begin<out A, out E> = (
+  fiber: AnyFiber,
+  attempt: Attempt,
+  end: (result: Effect.Effect<A, E>) => void,
+) => Stop
+
+/** Ends what is under way, and waits until it has let go of everything. */
+export type Stop = () => Effect.Effect<unknown>
 
 export interface Http {
   /** The reply of a 2xx, or of a redirect that is not to be followed, read to its end. */
   readonly send: <A, E>(
-    attempt: Attempt,
     /** What becomes of the reply. */
-    receive: (reply: Reply) => Effect.Effect<A, E>,
-  ) => Effect.Effect<A, Failure | E>
+    receive: (reply: Reply, attempt: Attempt) => Effect.Effect<A, E>,
+  ) => Begin<A, Failure | E>
   /** The response of a 2xx as soon as its headers are there; the time-out ends there, too. */
-  readonly open: (attempt: Attempt) => Effect.Effect<HttpClientResponse.HttpClientResponse, Failure>
+  readonly open: Begin<HttpClientResponse.HttpClientResponse, Failure>
 }
 
 const nothing = () => {}
+const nothingLeft: Stop = () => Effect.void
 const maxRedirects = 10
 const isSuccess = (status: number) => status >= 200 && status < 300
 const isRedirect = (status: number) => status >= 300 && status < 400
@@ -250,7 +264,7 @@ export const make = (
     )
 
   /** In the context that a client wants to know of. */
-  const inContext = <A>(attempt: Attempt, effect: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
+  const inContext = <A, E>(attempt: Attempt, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
     Effect.mapInputContext(effect, (context: Context.Context<never>) =>
       // Redirects are followed here, under the rules above; fetch would take every header along.
       Context.add(Context.add(context, HttpPurpose, attempt.purpose), FetchHttpClient.RequestInit, {
@@ -262,51 +276,33 @@ export const make = (
   /** Gives up after the attempt's time. `start` begins the work, tells its end, and gives the way to stop it. */
   const within = <A, E>(
     attempt: Attempt,
-    start: (end: (result: Effect.Effect<A, Failure | E>) => void) => Effect.Effect<unknown>,
-  ): Effect.Effect<A, Failure | E> =>
-    Effect.async<A, Failure | E>((resume) => {
-      let { meter } = attempt
-      let clear = nothing
-      let isOver = false
-      meter?.began(attempt.body?.bytes.length ?? 0, attempt.retryCount > 0)
-      // What is stopped tells its end, too.
-      const ended = () => {
-        meter?.ended()
-        meter = undefined
-      }
-      const stop = start((result) => {
-        isOver = true
-        ended()
-        clear()
-        resume(result)
-      })
-      if (isOver) return
-      // After the start: an answer in the last moment is one.
-      clear = timeouts.after(attempt.timeout, () => {
-        ended()
-        resume(
-          Effect.zipRight(
-            stop,
-            Effect.suspend(() => Effect.fail(timedOut(attempt, nowOf(attempt)))),
-          ),
-        )
-      })
-      return Effect.suspend(() => {
-        ended()
-        clear()
-        return stop
-      })
-    })
+    start: (running: Running<A, E | Failure>) => Stop,
+    end: (result: Effect.Effect<A, Failure | E>) => void,
+  ): Stop => {
+    const running = new Running<A, Failure | E>(attempt, end)
+    running.halt = start(running)
+    // After the start: an answer in the last moment is one.
+    if (!running.isOver) {
+      running.clear = timeouts.after(attempt.timeout, () =>
+        running.stopAndEnd(Effect.suspend(() => Effect.fail(timedOut(attempt, nowOf(attempt))))),
+      )
+    }
+    return running.stop
+  }
 
   /** Any client: the request runs in a fiber of its own, with everything that the caller has around it. */
-  const forked = <A>(attempt: Attempt, work: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
-    Effect.withFiberRuntime((fiber) =>
-      within<A, never>(attempt, (end) => {
-        const running = runBeside(fiber, inContext(attempt, work))
-        running.addObserver(end)
-        return Fiber.interrupt(running)
-      }),
-    )
+  const forked =
+    <A, E>(work: (attempt: Attempt) => Effect.Effect<A, Failure | E>): Begin<A, Failure | E> =>
+    (fiber, attempt, end) =>
+      within<A, E>(
+        attempt,
+        (request) => {
+          const running = runBeside(fiber, inContext(attempt, work(attempt)))
+          running.addObserver((exit) => request.end(exit))
+          return () => Fiber.interrupt(running)
+        },
+        end,
+      )
 
   const whole = (attempt: Attempt, response: HttpClientResponse.HttpClientResponse): Effect.Effect<Reply, Failure> =>
     Effect.map(read(attempt, response), (body) => ({
@@ -315,21 +311,16 @@ export const make = (
       body: new Uint8Array(body),
     }))
 
-  const send = (
-    attempt: Attempt,
-    request?: HttpClientRequest.HttpClientRequest,
-    redirects?: number,
-  ): Effect.Effect<Reply, Failure> =>
-    forked(
-      attempt,
-      Effect.flatMap(open(attempt, request, redirects), (response) => whole(attempt, response)),
-    )
+  const exchange = (attempt: Attempt, request?: HttpClientRequest.HttpClientRequest, redirects?: number) =>
+    Effect.flatMap(open(attempt, request, redirects), (response) => whole(attempt, response))
+
+  type Receive<A, E> = (reply: Reply, attempt: Attempt) => Effect.Effect<A, E>
 
   /** What the short way brought. */
   const settle = <A, E>(
     attempt: Attempt,
     outcome: HttpDirect.Outcome,
-    receive: (reply: Reply) => Effect.Effect<A, E>,
+    receive: Receive<A, E>,
   ): Effect.Effect<A, Failure | E> => {
     if (outcome._tag === "Failed")
       return Effect.fail(foldDirect(outcome.failure, fieldsOf(attempt, nowOf(attempt)), attempt.redact))
@@ -338,37 +329,102 @@ export const make = (
     if (isSuccess(status)) {
       return answer.body.byteLength > config.maxResponseBytes
         ? Effect.fail(unexpected(attempt, answer, nowOf(attempt), "TooLarge", tooLarge(answer.body)))
-        : receive(answer)
+        : receive(answer, attempt)
     }
     if (isRedirect(status)) {
-      if (attempt.redirect === "manual") return receive(answer)
+      if (attempt.redirect === "manual") return receive(answer, attempt)
       const next =
         headers["location"] === undefined ? undefined : redirected(requestOf(attempt), status, headers["location"])
       if (typeof next === "string") return Effect.fail(unexpected(attempt, answer, nowOf(attempt), "Redirect", next))
       // Rare enough for the long way.
-      if (next !== undefined) return Effect.flatMap(send(attempt, next, 1), receive)
+      if (next !== undefined) {
+        const following = forked((attempt) => exchange(attempt, next, 1))
+        return Effect.flatMap(
+          Effect.withFiberRuntime<Reply, Failure>((fiber) => awaited((end) => following(fiber, attempt, end))),
+          (reply) => receive(reply, attempt),
+        )
+      }
     }
     return Effect.fail(refusal(attempt, answer, nowOf(attempt)))
   }
 
   const sendDirect =
-    (direct: HttpDirect.Send): Http["send"] =>
-    (attempt, receive) =>
-      within(attempt, (end) => {
-        const { body, method, purpose, url } = attempt
-        const cancel = direct({ method, url, purpose, headers: headersOf(attempt), body: body?.bytes }, (outcome) =>
-          // By the fiber that waits: what goes wrong with an answer is its own.
-          end(Effect.suspend(() => settle(attempt, outcome, receive))),
-        )
-        return Effect.sync(cancel)
-      })
+    <A, E>(direct: HttpDirect.Send, receive: Receive<A, E>): Begin<A, Failure | E> =>
+    (_fiber, attempt, end) =>
+      within<A, E>(
+        attempt,
+        (running) => {
+          const { body, method, purpose, url } = attempt
+          const cancel = direct({ method, url, purpose, headers: headersOf(attempt), body: body?.bytes }, (outcome) => {
+            let result
+            try {
+              result = settle(attempt, outcome, receive)
+            } catch (cause) {
+              // What goes wrong with an answer is the matter of who waits for it, not of who brought it.
+              result = Effect.die(cause)
+            }
+            running.end(result)
+          })
+          return () => {
+            cancel()
+            return Effect.void
+          }
+        },
+        end,
+      )
 
   const direct = HttpDirect.of(client)
   return {
-    open: (attempt) => forked(attempt, open(attempt)),
-    send: direct === undefined ? (attempt, receive) => Effect.flatMap(send(attempt), receive) : sendDirect(direct),
+    open: forked((attempt) => open(attempt)),
+    send: (receive) =>
+      direct === undefined
+        ? forked((attempt) => Effect.flatMap(exchange(attempt), (reply) => receive(reply, attempt)))
+        : sendDirect(direct, receive),
   }
 }
+
+/** An attempt under way, which ends once: by its answer, by its time, or by who stops it. */
+class Running<in A, in E> {
+  isOver = false
+  /** Stops the work. */
+  halt: Stop = nothingLeft
+  /** Gives its time limit back. */
+  clear: () => void = nothing
+  private readonly attempt: Attempt
+  private readonly tell: (result: Effect.Effect<A, E>) => void
+
+  constructor(attempt: Attempt, tell: (result: Effect.Effect<A, E>) => void) {
+    this.attempt = attempt
+    this.tell = tell
+    attempt.meter?.began(attempt.body?.bytes.length ?? 0, attempt.retryCount > 0)
+  }
+
+  // What is stopped tells its end, too, which nobody wants to hear of.
+  end(result: Effect.Effect<A, E>): void {
+    if (this.over()) this.tell(result)
+  }
+
+  stopAndEnd(result: Effect.Effect<A, E>): void {
+    if (this.over()) this.tell(Effect.zipRight(this.halt(), result))
+  }
+
+  readonly stop: Stop = () => (this.over() ? this.halt() : Effect.void)
+
+  private over(): boolean {
+    if (this.isOver) return false
+    this.isOver = true
+    this.attempt.meter?.ended()
+    this.clear()
+    return true
+  }
+}
+
+/** Waits for what is begun without a fiber; interrupted, it is stopped. */
+export const awaited = <A, E>(begin: (end: (result: Effect.Effect<A, E>) => void) => Stop): Effect.Effect<A, E> =>
+  Effect.async<A, E>((resume) => {
+    const stop = begin(resume)
+    return Effect.suspend(stop)
+  })
 
 const nowOf = ({ clock }: Attempt): number => clock.unsafeCurrentTimeMillis()
 

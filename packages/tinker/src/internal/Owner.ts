@@ -1,10 +1,12 @@
 /**
- * Fibers that a client owns and others wait for. Whoever waits resumes however such a fiber ends: with its result, with
- * the error it was ended with, or with the reason for which the client is over. Its death is never theirs.
+ * Work that a client owns and others wait for. Whoever waits resumes however it ends: with its result, with the error
+ * it was ended with, or with the reason for which the client is over. The death of its fiber is never theirs.
  */
+import * as Array from "effect/Array"
 import * as Cause from "effect/Cause"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
@@ -12,6 +14,7 @@ import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
 import { shorten } from "./Answer.ts"
+import { exitOf } from "./ExitOf.ts"
 import { redactor } from "./Redact.ts"
 import { runBeside } from "./RunBeside.ts"
 
@@ -42,11 +45,24 @@ export interface Owner {
     about: About,
     work: Effect.Effect<A, FutureError>,
   ) => Owned<A>
+  /**
+   * The same for work that mostly needs no fiber: `start` begins it, gives the way to stop it, and tells once, maybe
+   * before it returns, what is left to do: nothing if that is an `Exit`, else an effect, for which a fiber is made. The
+   * parent waits for it, so what it has around it stays.
+   */
+  readonly begin: <A>(
+    parent: Fiber.RuntimeFiber<unknown, unknown>,
+    about: About,
+    start: (end: (rest: Effect.Effect<A, FutureError>) => void) => () => Effect.Effect<unknown>,
+  ) => Owned<A>
   /** Where its fibers live: closed with the client, or as soon as the session is lost. */
   readonly scope: Scope.Scope
   /** Waits, and fails with the reason when that happens. */
   readonly over: Effect.Effect<never, ClientClosed | SessionLost>
 }
+
+const nothingLeft = () => Effect.void
+const interrupted = Exit.interrupt(FiberId.none)
 
 /** Of a cause that may be anything, even something that can't be printed. */
 const firstLine = (cause: Cause.Cause<unknown>): string => {
@@ -54,6 +70,108 @@ const firstLine = (cause: Cause.Cause<unknown>): string => {
     return shorten(redactor([])(Cause.pretty(cause).split("\n")[0] ?? ""))
   } catch {
     return "its cause can't be printed"
+  }
+}
+
+const outcome = <A>(
+  { operation, requestId }: About,
+  exit: Exit.Exit<A, FutureError>,
+  given: FutureError | undefined,
+): Exit.Exit<A, FutureError> => {
+  if (Exit.isSuccess(exit)) return exit
+  const failure = Cause.failureOption(exit.cause)
+  if (Option.isSome(failure)) return Exit.fail(failure.value)
+  if (given !== undefined) return Exit.fail(given)
+  return Exit.fail(
+    new RequestFailed({
+      operation,
+      requestId: Option.fromNullable(requestId),
+      reason: "PollerDied",
+      detail: firstLine(exit.cause),
+      cause: exit.cause,
+    }),
+  )
+}
+
+/** What all of an owner's work shares. */
+interface Home {
+  // By hand and not in the scope: there are thousands, and most of them end by themselves.
+  readonly held: Set<Pick<Held<unknown>, "fiber" | "stop">>
+  /** Why the client is over. */
+  end: ClientClosed | SessionLost | undefined
+}
+
+class Held<A> implements Owned<A> {
+  fiber: Fiber.RuntimeFiber<A, FutureError> | undefined = undefined
+  /** Stops what goes on without a fiber. */
+  halt: () => Effect.Effect<unknown> = nothingLeft
+  private given: FutureError | undefined = undefined
+  private known: Exit.Exit<A, FutureError> | undefined = undefined
+  private waiting: Set<(exit: Exit.Exit<A, FutureError>) => void> | undefined = undefined
+  private readonly home: Home
+  private readonly parent: Fiber.RuntimeFiber<unknown, unknown>
+  private readonly about: About
+
+  constructor(home: Home, parent: Fiber.RuntimeFiber<unknown, unknown>, about: About) {
+    this.home = home
+    this.parent = parent
+    this.about = about
+    home.held.add(this)
+  }
+
+  go(rest: Effect.Effect<A, FutureError>): void {
+    if (this.known !== undefined || this.fiber !== undefined) return
+    // Nothing of it is begun when the client is over.
+    if (this.home.end !== undefined) return this.settle(interrupted)
+    const exit = exitOf(rest)
+    if (exit !== undefined) return this.settle(exit)
+    this.fiber = runBeside(this.parent, rest)
+    // From outside: a fiber that was killed before its first step never runs anything of its own.
+    this.fiber.addObserver((exit) => this.settle(exit))
+  }
+
+  get await(): Effect.Effect<A, FutureError> {
+    return Effect.async<A, FutureError>((resume) => {
+      if (this.known !== undefined) return resume(this.known)
+      const waiters = (this.waiting ??= new Set())
+      waiters.add(resume)
+      return Effect.sync(() => waiters.delete(resume))
+    })
+  }
+
+  get poll(): Effect.Effect<Option.Option<A>, FutureError> {
+    return Effect.suspend(() => (this.known === undefined ? Effect.succeedNone : Effect.asSome(this.known)))
+  }
+
+  fail(error: FutureError): void {
+    this.given ??= error
+    if (this.fiber !== undefined) return this.fiber.unsafeInterruptAsFork(FiberId.none)
+    const { halt } = this
+    this.settle(interrupted)
+    Effect.runFork(halt())
+  }
+
+  get stop(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      if (this.fiber !== undefined) return Fiber.interrupt(this.fiber)
+      const { halt } = this
+      this.settle(interrupted)
+      return halt()
+    }).pipe(Effect.asVoid)
+  }
+
+  private settle(exit: Exit.Exit<A, FutureError>): void {
+    if (this.known !== undefined) return
+    this.home.held.delete(this)
+    const result = outcome(this.about, exit, this.given ?? this.home.end)
+    this.known = result
+    this.halt = nothingLeft
+    try {
+      this.about.onExit?.(result)
+    } finally {
+      this.waiting?.forEach((resume) => resume(result))
+      this.waiting = undefined
+    }
   }
 }
 
@@ -66,14 +184,22 @@ export const make = (
     // Of its own, so that it is known why it is closed before the fibers in it die.
     const scope = yield* Scope.make()
     const over = yield* Deferred.make<never, ClientClosed | SessionLost>()
-    let end: ClientClosed | SessionLost | undefined
-    // By hand and not in the scope: there are thousands, and most of them end by themselves.
-    const fibers = new Set<Fiber.RuntimeFiber<unknown, unknown>>()
+    const home: Home = { held: new Set(), end: undefined }
     const close = (reason: ClientClosed | SessionLost, exit: Exit.Exit<unknown, unknown>) =>
       Effect.suspend(() => {
-        end ??= reason
-        return Deferred.fail(over, end).pipe(
-          Effect.zipRight(Effect.suspend(() => Fiber.interruptAll(fibers))),
+        home.end ??= reason
+        return Deferred.fail(over, home.end).pipe(
+          Effect.zipRight(
+            Effect.suspend(() => {
+              const [loose, fibers] = Array.partitionMap([...home.held], (one) =>
+                one.fiber === undefined ? Either.left(one.stop) : Either.right(one.fiber),
+              )
+              return Effect.zipRight(
+                Effect.forEach(loose, (stop) => stop, { concurrency: "unbounded", discard: true }),
+                Fiber.interruptAll(fibers),
+              )
+            }),
+          ),
           Effect.zipRight(Scope.close(scope, exit)),
         )
       })
@@ -85,25 +211,20 @@ export const make = (
       Effect.interruptible,
     )
 
-    const outcome = <A>(
-      { operation, requestId }: About,
-      exit: Exit.Exit<A, FutureError>,
-      given: FutureError | undefined,
-    ): Exit.Exit<A, FutureError> => {
-      if (Exit.isSuccess(exit)) return exit
-      const failure = Cause.failureOption(exit.cause)
-      if (Option.isSome(failure)) return Exit.fail(failure.value)
-      const known = given ?? end
-      if (known !== undefined) return Exit.fail(known)
-      return Exit.fail(
-        new RequestFailed({
-          operation,
-          requestId: Option.fromNullable(requestId),
-          reason: "PollerDied",
-          detail: firstLine(exit.cause),
-          cause: exit.cause,
-        }),
-      )
+    const begin = <A>(
+      parent: Fiber.RuntimeFiber<unknown, unknown>,
+      about: About,
+      start: (end: (rest: Effect.Effect<A, FutureError>) => void) => () => Effect.Effect<unknown>,
+    ): Owned<A> => {
+      const one = new Held<A>(home, parent, about)
+      if (home.end === undefined) {
+        try {
+          one.halt = start((rest) => one.go(rest))
+        } catch (cause) {
+          one.go(Exit.die(cause))
+        }
+      } else one.go(Effect.interrupt)
+      return one
     }
 
     const launch = <A>(
@@ -111,42 +232,13 @@ export const make = (
       about: About,
       work: Effect.Effect<A, FutureError>,
     ): Owned<A> => {
-      // Nothing of it is begun when the client is over.
-      const fiber = runBeside(parent, end === undefined ? work : Effect.interrupt)
-      let given: FutureError | undefined
-      let known: Exit.Exit<A, FutureError> | undefined
-      let waiting: Set<(exit: Exit.Exit<A, FutureError>) => void> | undefined
-      fibers.add(fiber)
-      // From outside: a fiber that was killed before its first step never runs anything of its own.
-      fiber.addObserver((exit) => {
-        fibers.delete(fiber)
-        const result = outcome(about, exit, given)
-        known = result
-        try {
-          about.onExit?.(result)
-        } finally {
-          waiting?.forEach((resume) => resume(result))
-          waiting = undefined
-        }
-      })
-      return {
-        await: Effect.async<A, FutureError>((resume) => {
-          if (known !== undefined) return resume(known)
-          const waiters = (waiting ??= new Set())
-          waiters.add(resume)
-          return Effect.sync(() => waiters.delete(resume))
-        }),
-        poll: Effect.suspend(() => (known === undefined ? Effect.succeedNone : Effect.asSome(known))),
-        fail: (error: FutureError) => {
-          given ??= error
-          fiber.unsafeInterruptAsFork(FiberId.none)
-        },
-        stop: Fiber.interrupt(fiber),
-      }
+      const one = new Held<A>(home, parent, about)
+      one.go(work)
+      return one
     }
 
     const start: Owner["start"] = (about, work) =>
       Effect.withFiberRuntime((parent) => Effect.succeed(launch(parent, about, work)))
 
-    return { start, launch, scope, over: Deferred.await(over) }
+    return { start, launch, begin, scope, over: Deferred.await(over) }
   })

@@ -14,7 +14,7 @@ const isPlain = (value: object): boolean => {
 }
 
 /** A text that two values share only if they are equal, or nothing: for what is deep, long, or not plain data. */
-export const keyOf = (value: unknown, depth = 3): string | undefined => {
+export const keyOf = (value: unknown, depth = 3, except: object = nothing): string | undefined => {
   switch (typeof value) {
     case "string":
       return value.length > 1_000 ? undefined : JSON.stringify(value)
@@ -30,6 +30,7 @@ export const keyOf = (value: unknown, depth = 3): string | undefined => {
       const keys = Object.keys(value)
       if (keys.length > 32) return undefined
       for (const name of keys) {
+        if (Object.hasOwn(except, name)) continue
         const member = keyOf((value as Record<string, unknown>)[name], depth - 1)
         if (member === undefined) return undefined
         // What ends a name ends it in no other place: other names are quoted.
@@ -42,16 +43,59 @@ export const keyOf = (value: unknown, depth = 3): string | undefined => {
   }
 }
 
+const nothing: object = {}
+
+type Fields = Readonly<Record<string, unknown>>
+
+/** The same plain data? `copy` is plain, and nobody changes it. */
+const isCopy = (copy: unknown, value: unknown, except: object): boolean => {
+  if (typeof value !== "object" || value === null || typeof copy !== "object" || copy === null) {
+    return Object.is(copy, value)
+  }
+  if (Object.getPrototypeOf(copy) !== Object.getPrototypeOf(value)) return false
+  let count = 0
+  for (const name of Object.keys(value)) {
+    if (Object.hasOwn(except, name)) continue
+    count++
+    if (!Object.hasOwn(copy, name) || !isCopy((copy as Fields)[name], (value as Fields)[name], nothing)) return false
+  }
+  return count === Object.keys(copy).length
+}
+
+const copyOf = (value: unknown, except: object): unknown => {
+  if (typeof value !== "object" || value === null) return value
+  if (Array.isArray(value)) return value.map((member) => copyOf(member, nothing))
+  const copy: Record<string, unknown> = Object.create(Object.getPrototypeOf(value) as object | null)
+  for (const name of Object.keys(value)) {
+    if (!Object.hasOwn(except, name)) copy[name] = copyOf((value as Fields)[name], nothing)
+  }
+  return copy
+}
+
+/** What was found out about plain data; some of its fields may not count. */
 export class Remembered<A> {
   private readonly known = new Map<string, A>()
+  /** The one that came last mostly comes next: comparing is cheaper than making a key. */
+  private last: { readonly copy: unknown; readonly found: A } | undefined = undefined
+  private readonly except: object
 
-  get(key: string): A | undefined {
-    return this.known.get(key)
+  constructor(except: object = nothing) {
+    this.except = except
   }
 
-  set(key: string, value: A): void {
-    if (this.known.has(key)) return
+  find(value: object): A | undefined {
+    if (this.last !== undefined && isCopy(this.last.copy, value, this.except)) return this.last.found
+    const key = keyOf(value, undefined, this.except)
+    const found = key === undefined ? undefined : this.known.get(key)
+    if (found !== undefined) this.last = { copy: copyOf(value, this.except), found }
+    return found
+  }
+
+  keep(value: object, found: A): void {
+    const key = keyOf(value, undefined, this.except)
+    if (key === undefined) return
     if (this.known.size >= most) this.known.clear()
-    this.known.set(key, value)
+    this.known.set(key, found)
+    this.last = { copy: copyOf(value, this.except), found }
   }
 }

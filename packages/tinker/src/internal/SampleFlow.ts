@@ -37,12 +37,13 @@ import {
 } from "../TinkerError.ts"
 import { Transport } from "../Transport.ts"
 import * as Announcer from "./Announcer.ts"
+import { exitOf } from "./ExitOf.ts"
 import * as Gate from "./Gate.ts"
 import * as Meters from "./Meters.ts"
 import * as Owner from "./Owner.ts"
 import * as SampleCancels from "./SampleCancels.ts"
 import * as SampleDeadlines from "./SampleDeadlines.ts"
-import { annotated, current, type Trace, traced } from "./Traced.ts"
+import { annotated, current, isTraced, type Trace, traced } from "./Traced.ts"
 import { timeBy } from "./Uptime.ts"
 import { Watched } from "./Watched.ts"
 
@@ -50,6 +51,8 @@ import { Watched } from "./Watched.ts"
 export type Input = Omit<SampleRequest, "samplingSessionId" | "seqId">
 
 export interface Options {
+  /** Does the parent wait until it is over? */
+  readonly isAwaited: boolean
   readonly deadline?: Duration.DurationInput | undefined
   readonly stalledAfter?: Duration.DurationInput | undefined
   /** May it be submitted anew when it got lost? */
@@ -83,6 +86,9 @@ export interface Parts {
 const { operation } = Api.sample
 const kind = ApiFuture.kinds.sample
 
+/** Is the client over, and with it all that it does? */
+const isEnd = ({ _tag }: FutureError): boolean => _tag === "ClientClosed" || _tag === "SessionLost"
+
 /** How long nobody may submit after a 429 that names no time: longer if the prompt is large. */
 const rateLimitPause = (bytes: number): number => (bytes > 131_072 ? 5_000 : 1_000)
 /** After so long without a refusal for billing the next one counts as the first of another stop. */
@@ -114,6 +120,8 @@ interface Ticket {
   /** Has the server said the last word about it? */
   isKnown: boolean
   polls: number
+  /** What the short way left to do. */
+  begun: Begun | undefined
   trace: Trace | undefined
   /** The span of its wait for its turn. */
   waiting: Trace | undefined
@@ -124,6 +132,23 @@ interface Submitted {
   readonly accepted: Accepted
   readonly took: number
 }
+
+/**
+ * What the short way brought that is not the result itself: the answer to a submission, whose place at the gate is still
+ * held, or one that was accepted, and the answer to its first poll.
+ */
+type Begun =
+  | {
+      readonly _tag: "Submission"
+      readonly at: number
+      readonly answer: Effect.Effect<Accepted, TinkerError>
+      readonly leave: () => void
+    }
+  | {
+      readonly _tag: "Polled"
+      readonly submitted: Submitted
+      readonly rest: Effect.Effect<SampleResult.SampleResult, FutureError>
+    }
 
 /** The server wants to see the same sample later. */
 interface Later {
@@ -186,7 +211,7 @@ export const make = ({
     const config = yield* Config.TinkerConfig
     const announce = Announcer.make(config)
     const meter = Meters.make(config)(operation)
-    const { call } = yield* Transport
+    const transport = yield* Transport
     const { clock, uptime } = timeBy(yield* Effect.clock)
     const runtime = yield* Effect.runtime<never>()
 
@@ -200,7 +225,7 @@ export const make = ({
       closed: () => new ClientClosed({ operation }),
     })
     const cancel = SampleCancels.make({
-      call,
+      call: transport.call,
       dynamic: session.dynamic,
       scope: owner.scope,
       logged: Config.logged(config),
@@ -227,6 +252,9 @@ export const make = ({
         return announce(kind.type, shown, uptime())
       })
 
+    const begins = exitOf(first)
+    /** Where the numbers begin, once that is known. */
+    let base = begins?._tag === "Success" ? begins.value : undefined
     let taken = 0
     let lastDone = Number.NEGATIVE_INFINITY
     let billing: { readonly since: number; readonly last: number } | undefined
@@ -256,61 +284,81 @@ export const make = ({
       ticket.waiting = undefined
     }
 
+    /** What the server said to a submission that was sent at this time. */
+    const answered = (
+      ticket: Ticket,
+      at: number,
+      answer: Effect.Effect<Accepted, TinkerError>,
+    ): Effect.Effect<Submitted | Later, TinkerError> =>
+      Effect.matchEffect(answer, {
+        onSuccess: (accepted) => Effect.succeed({ _tag: "Submitted" as const, accepted, took: uptime() - at }),
+        onFailure: (error) => {
+          const pause = pauseAfter(error, ticket.bytes)
+          if (pause === undefined) return Effect.fail(error)
+          const { millis, state } = pause
+          return Effect.map(limiter.backOff(millis), (all) => ({
+            _tag: "Later" as const,
+            state,
+            error,
+            // If all wait, it waits among them for its turn.
+            wait: all ? 0 : millis,
+          }))
+        },
+      })
+
+    const requestOf = (ticket: Ticket, first: number) => {
+      ticket.queue.set(stateNow("submitting"))
+      stopWaiting(ticket)
+      // Taken when it is sent, so that the numbers are in order on the wire.
+      ticket.number ??= first + taken++
+      return { ...ticket.input, samplingSessionId, seqId: ticket.number }
+    }
+
     /** One try. The place at the gate is held until it is answered, and a refusal closes the gate before it is left. */
-    const send = (ticket: Ticket, seqId: () => number): Effect.Effect<Submitted | Later, TinkerError> =>
-      limiter.sampling(ticket.bytes)(
-        Effect.suspend(() => {
-          ticket.queue.set(stateNow("submitting"))
-          stopWaiting(ticket)
-          const before = uptime()
-          return Effect.matchEffect(call(Api.sample, { ...ticket.input, samplingSessionId, seqId: seqId() }), {
-            onSuccess: (accepted) => Effect.succeed({ _tag: "Submitted" as const, accepted, took: uptime() - before }),
-            onFailure: (error) => {
-              const pause = pauseAfter(error, ticket.bytes)
-              if (pause === undefined) return Effect.fail(error)
-              const { millis, state } = pause
-              return Effect.map(limiter.backOff(millis), (all) => ({
-                _tag: "Later" as const,
-                state,
-                error,
-                // If all wait, it waits among them for its turn.
-                wait: all ? 0 : millis,
-              }))
-            },
-          })
-        }),
+    const send = (ticket: Ticket, first: number): Effect.Effect<Submitted | Later, TinkerError> => {
+      const { begun } = ticket
+      if (begun?._tag === "Submission") {
+        ticket.begun = undefined
+        return Effect.ensuring(answered(ticket, begun.at, begun.answer), Effect.sync(begun.leave))
+      }
+      return limiter.sampling(ticket.bytes)(
+        Effect.suspend(() => answered(ticket, uptime(), transport.call(Api.sample, requestOf(ticket, first)))),
       )
+    }
+
+    const accept = (ticket: Ticket, { requestId }: Accepted) => {
+      billing = undefined
+      stand("active")
+      ticket.running = requestId
+      ticket.isKnown = false
+      if (ticket.requestIds.length === 0) meter?.queued(uptime() - ticket.startedAt)
+      ticket.requestIds.push(requestId)
+      ticket.queue.set(stateNow("submitted"))
+      if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.void)
+    }
 
     /** Under one number, as often as the server asks to come back later. */
-    const submit = (ticket: Ticket, seqId: () => number): Effect.Effect<Submitted, TinkerError> =>
-      Effect.flatMap(send(ticket, seqId), (answer) => {
+    const submit = (ticket: Ticket, first: number): Effect.Effect<Submitted, TinkerError> =>
+      Effect.flatMap(send(ticket, first), (answer) => {
         if (answer._tag === "Later") {
           return showWait(ticket, answer.state, answer.error).pipe(
             Effect.zipRight(answer.wait > 0 ? Effect.sleep(answer.wait) : Effect.void),
-            Effect.zipRight(Effect.suspend(() => submit(ticket, seqId))),
+            Effect.zipRight(Effect.suspend(() => submit(ticket, first))),
           )
         }
-        billing = undefined
-        stand("active")
-        ticket.running = answer.accepted.requestId
-        ticket.isKnown = false
-        if (ticket.requestIds.length === 0) meter?.queued(uptime() - ticket.startedAt)
-        ticket.requestIds.push(answer.accepted.requestId)
-        ticket.queue.set(stateNow("submitted"))
-        if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.void)
+        accept(ticket, answer.accepted)
         return Effect.succeed(answer)
       })
 
-    const follow = (ticket: Ticket, { accepted, took }: Submitted) =>
-      futures.follow(kind, accepted.requestId, {
-        stalledAfter: ticket.options.stalledAfter,
-        submittedIn: took,
-        onTurn: (state, polls) => {
-          ticket.polls = polls
-          const { current } = ticket.queue
-          if (state.state !== current.state || state.reason !== current.reason) ticket.queue.set(state)
-        },
-      })
+    const following = (ticket: Ticket, { took }: Submitted): ApiFuture.Options => ({
+      stalledAfter: ticket.options.stalledAfter,
+      submittedIn: took,
+      onTurn: (state, polls) => {
+        ticket.polls = polls
+        const { current } = ticket.queue
+        if (state.state !== current.state || state.reason !== current.reason) ticket.queue.set(state)
+      },
+    })
 
     /** It did not get there, or nobody knows: the same number again, which a server does only once. */
     const notSubmitted = (ticket: Ticket, error: TinkerError): Setback => {
@@ -326,33 +374,86 @@ export const make = ({
       return { error, again: error._tag === "PromiseExpired", after: Option.none() }
     }
 
-    /** From the gate to the result. The number is taken when it is sent, so that the numbers are in order on the wire. */
-    const round = (ticket: Ticket): Effect.Effect<SampleResult.SampleResult, Setback> =>
-      Effect.matchEffect(
-        Effect.flatMap(first, (first) => {
-          ticket.tries++
-          return submit(ticket, () => (ticket.number ??= first + taken++))
+    const submission = (ticket: Ticket): Effect.Effect<Submitted, TinkerError> =>
+      Effect.flatMap(first, (first) => {
+        base = first
+        if (ticket.begun === undefined) ticket.tries++
+        return submit(ticket, first)
+      })
+
+    const read = (ticket: Ticket, { accepted }: Submitted, answer: SampleResult.SampleResult) => {
+      const checked = check(ticket.input, accepted, answer)
+      if (meter !== undefined && Either.isRight(checked)) {
+        meter.sampled(checked.right.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0))
+      }
+      return checked
+    }
+
+    const result = (
+      ticket: Ticket,
+      submitted: Submitted,
+      rest: Effect.Effect<SampleResult.SampleResult, FutureError>,
+    ) =>
+      annotated(
+        "tinker.request_id",
+        submitted.accepted.requestId,
+        Effect.matchEffect(rest, {
+          onFailure: (error) => Effect.fail(notDone(ticket, error)),
+          onSuccess: (answer) =>
+            Either.match(read(ticket, submitted, answer), {
+              onLeft: (error) => Effect.fail(notDone(ticket, error)),
+              onRight: Effect.succeed,
+            }),
         }),
-        {
-          onFailure: (error) => Effect.fail(notSubmitted(ticket, error)),
-          onSuccess: (submitted) =>
-            annotated(
-              "tinker.request_id",
-              submitted.accepted.requestId,
-              Effect.matchEffect(follow(ticket, submitted), {
-                onFailure: (error) => Effect.fail(notDone(ticket, error)),
-                onSuccess: (answer) =>
-                  Either.match(check(ticket.input, submitted.accepted, answer), {
-                    onLeft: (error) => Effect.fail(notDone(ticket, error)),
-                    onRight: (result) => {
-                      meter?.sampled(result.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0))
-                      return Effect.succeed(result)
-                    },
-                  }),
-              }),
-            ),
-        },
       )
+
+    /** From the gate to the result. */
+    const round = (ticket: Ticket): Effect.Effect<SampleResult.SampleResult, Setback> => {
+      const { begun } = ticket
+      if (begun?._tag === "Polled") {
+        ticket.begun = undefined
+        return result(ticket, begun.submitted, begun.rest)
+      }
+      return Effect.matchEffect(submission(ticket), {
+        onFailure: (error) => Effect.fail(notSubmitted(ticket, error)),
+        onSuccess: (submitted) =>
+          result(ticket, submitted, futures.follow(kind, submitted.accepted.requestId, following(ticket, submitted))),
+      })
+    }
+
+    /**
+     * The first submission and the first poll without a fiber of their own, which is all there is to most samples. What
+     * else they bring goes on in a fiber, as if that had sent them.
+     */
+    const sendShort = (
+      parent: Fiber.RuntimeFiber<unknown, unknown>,
+      ticket: Ticket,
+      first: number,
+      leave: () => void,
+      end: (rest: Effect.Effect<SampleResult.SampleResult, FutureError>) => void,
+    ): (() => Effect.Effect<unknown>) => {
+      const at = uptime()
+      ticket.tries++
+      let polling: (() => Effect.Effect<unknown>) | undefined
+      const submitting = transport.begin(parent, Api.sample, requestOf(ticket, first), undefined, (answer) => {
+        const exit = exitOf(answer)
+        if (exit?._tag !== "Success") {
+          ticket.begun = { _tag: "Submission", at, answer, leave }
+          return end(produce(ticket))
+        }
+        leave()
+        const submitted: Submitted = { _tag: "Submitted", accepted: exit.value, took: uptime() - at }
+        accept(ticket, exit.value)
+        polling = futures.begin(parent, kind, exit.value.requestId, following(ticket, submitted), (rest) => {
+          const exit = exitOf(rest)
+          const result = exit?._tag === "Success" ? read(ticket, submitted, exit.value) : undefined
+          if (result !== undefined && Either.isRight(result)) return end(Effect.succeed(result.right))
+          ticket.begun = { _tag: "Polled", submitted, rest }
+          end(produce(ticket))
+        })
+      })
+      return () => (polling ?? submitting)()
+    }
 
     /** What goes wrong on the way to the server is tried again, and what was lost there is submitted anew. */
     const produce = (ticket: Ticket, retries = 0): Effect.Effect<SampleResult.SampleResult, FutureError> =>
@@ -395,6 +496,18 @@ export const make = ({
       }
     }
 
+    /** All of it, in a fiber. */
+    const work = (ticket: Ticket, { admitted }: Gate.Place<ClientClosed>) =>
+      traced(
+        (fiber) => {
+          ticket.trace = current(fiber)
+          ticket.waiting = ticket.trace?.child("tinker.queue")
+          return admitted === undefined ? produce(ticket) : Effect.flatMap(admitted, () => produce(ticket))
+        },
+        "tinker.sample",
+        attributes,
+      )
+
     const attributes = { "tinker.session_id": session.id, "tinker.sampling_session_id": samplingSessionId }
     const start: SampleFlow["start"] = (parent, input, options) => {
       const ticket: Ticket = {
@@ -410,6 +523,7 @@ export const make = ({
         running: undefined,
         isKnown: false,
         polls: 0,
+        begun: undefined,
         trace: undefined,
         waiting: undefined,
       }
@@ -418,7 +532,11 @@ export const make = ({
       const entry = watch(ticket, (error) => owned?.fail(error))
       deadlines.add(entry)
       const place = places.enter(0)
+      // If somebody looks at it there are spans to make, which belong to fibers.
+      const isShort = options.isAwaited && place.admitted === undefined && base !== undefined && !isTraced(parent)
+      const leave = isShort ? limiter.samplingNow(ticket.bytes) : undefined
       const onExit = (exit: Exit.Exit<unknown, FutureError>) => {
+        leave?.()
         place.leave()
         deadlines.remove(entry)
         stopWaiting(ticket)
@@ -426,22 +544,22 @@ export const make = ({
           lastDone = uptime()
           return
         }
+        const failure = Cause.failureOption(exit.cause)
         // What its caller gave up is no error of anybody's.
-        if (!isGivenUp) Option.map(Cause.failureOption(exit.cause), session.telemetry.report)
+        if (!isGivenUp) Option.map(failure, session.telemetry.report)
         if (ticket.accepted !== undefined) Deferred.unsafeDone(ticket.accepted, Exit.failCause(exit.cause))
-        // Nobody will ask for it any more, and the server may still be at it.
-        if (ticket.running !== undefined && !ticket.isKnown) Runtime.runFork(runtime, cancel(ticket.running))
+        // Nobody will ask for it any more, and the server may still be at it. If all is over it finds out by itself.
+        if (ticket.running === undefined || ticket.isKnown || Option.exists(failure, isEnd)) return
+        Runtime.runFork(runtime, cancel(ticket.running))
       }
-      const work = traced(
-        (fiber) => {
-          ticket.trace = current(fiber)
-          ticket.waiting = ticket.trace?.child("tinker.queue")
-          return place.admitted === undefined ? produce(ticket) : Effect.flatMap(place.admitted, () => produce(ticket))
-        },
-        "tinker.sample",
-        attributes,
-      )
-      const started = owner.launch(parent, { operation, onExit }, work)
+      const about = { operation, onExit }
+      const number = base
+      const started =
+        leave !== undefined && number !== undefined
+          ? owner.begin<SampleResult.SampleResult>(parent, about, (end) =>
+              sendShort(parent, ticket, number, leave, end),
+            )
+          : owner.launch(parent, about, work(ticket, place))
       owned = started
       return {
         accepted: Effect.suspend(() => {

@@ -10,6 +10,7 @@ import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
 import { runBeside } from "./RunBeside.ts"
+import { preciseUptime } from "./Uptime.ts"
 
 export interface Timeouts {
   /** Calls `expire` after so many milliseconds, unless what it gives back is called before. */
@@ -83,7 +84,7 @@ class Line {
   }
 
   private now(): number {
-    return Number(this.owner.clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
+    return preciseUptime(this.owner.clock)
   }
 
   private sleep(millis: number): void {

@@ -69,6 +69,9 @@ export const current = (fiber: AnyFiber): Trace | undefined => {
   return tracer === undefined ? undefined : new Trace(tracer, currentSpan, clockOf(fiber))
 }
 
+/** Has somebody installed a tracer? */
+export const isTraced = (fiber: AnyFiber): boolean => fiber.currentTracer !== native
+
 /**
  * A span of a client's operation around the effect, if somebody has installed a tracer. Without a name it is part of
  * the span that is there.
@@ -80,7 +83,7 @@ export const traced = <A, E>(
   kind: Tracer.SpanKind = "client",
 ): Effect.Effect<A, E> =>
   Effect.withFiberRuntime((fiber) =>
-    fiber.currentTracer === native || name === undefined
+    name === undefined || !isTraced(fiber)
       ? work(fiber)
       : Effect.withSpan(Effect.withFiberRuntime(work), name, { kind, captureStackTrace: false, attributes }),
   )

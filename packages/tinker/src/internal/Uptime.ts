@@ -1,22 +1,29 @@
 import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
+import * as DefaultServices from "effect/DefaultServices"
 import * as Effect from "effect/Effect"
 import type * as Fiber from "effect/Fiber"
-
-/** Milliseconds that never go back, as the wall clock may: for pauses and ages, not for dates. */
-export const uptime: Effect.Effect<number> = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos / 1_000_000n))
 
 /** A clock that can be asked without an effect. */
 export interface Time {
   readonly clock: Clock.Clock
-  /** As {@link uptime}. */
+  /** Milliseconds that never go back, as the wall clock may: for pauses and ages, not for dates. */
   readonly uptime: () => number
 }
 
-export const timeBy = (clock: Clock.Clock): Time => ({
-  clock,
-  uptime: () => Number(clock.unsafeCurrentTimeNanos() / 1_000_000n),
-})
+/** Effect's own, which reads the same time as `performance`, at the price of a few big integers. */
+const live = Context.get(DefaultServices.liveServices, Clock.Clock)
+
+/** The uptime by a clock, with what is less than a millisecond. */
+export const preciseUptime = (clock: Clock.Clock): number =>
+  clock === live ? performance.now() : Number(clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
+
+const uptimeBy = (clock: Clock.Clock): number => Math.floor(preciseUptime(clock))
+
+/** As {@link Time.uptime}. */
+export const uptime: Effect.Effect<number> = Effect.clockWith((clock) => Effect.sync(() => uptimeBy(clock)))
+
+export const timeBy = (clock: Clock.Clock): Time => ({ clock, uptime: () => uptimeBy(clock) })
 
 /** By the clock that this fiber has around it. */
 export const timeOf = (fiber: Fiber.RuntimeFiber<unknown, unknown>): Time =>

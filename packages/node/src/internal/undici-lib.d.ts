@@ -1,0 +1,11 @@
+// What undici keeps inside, which has no types of its own.
+declare module "undici/lib/dispatcher/pool.js" {
+  import type { Pool } from "undici"
+  const pool: typeof Pool
+  export default pool
+}
+declare module "undici/lib/core/errors.js" {
+  import type { errors } from "undici"
+  const all: typeof errors
+  export default all
+}

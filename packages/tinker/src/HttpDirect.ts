@@ -8,6 +8,7 @@
  */
 import type * as HttpClient from "@effect/platform/HttpClient"
 import * as Data from "effect/Data"
+import type * as Fiber from "effect/Fiber"
 import type { Purpose } from "./Endpoint.ts"
 import type { HttpFailure } from "./HttpFailure.ts"
 
@@ -68,12 +69,17 @@ export type Outcome =
   | { readonly _tag: "Failed"; readonly failure: HttpFailure | Unsendable }
 
 /**
- * Sends a request and gives the way to give it up. `done` is called at most once, and not after that.
+ * Sends a request and gives the way to give it up. `done` is called at most once, maybe at once, and not after that.
+ * `fiber` is the one that asks: for its clock and all else that it has around it, where that matters.
  *
  * @since 0.1.0
  * @category models
  */
-export type Send = (request: Outgoing, done: (outcome: Outcome) => void) => () => void
+export type Send = (
+  request: Outgoing,
+  done: (outcome: Outcome) => void,
+  fiber: Fiber.RuntimeFiber<unknown, unknown>,
+) => () => void
 
 /**
  * The short way of this client, if it has one.

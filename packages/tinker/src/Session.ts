@@ -23,9 +23,10 @@ import * as Api from "./Api.ts"
 import { type ClientConfig, type CreateSessionResponse, DynamicConfig, type FinishReason } from "./api/Session.ts"
 import { shorten } from "./internal/Answer.ts"
 import { redactor } from "./internal/Redact.ts"
+import { exitOf } from "./internal/ExitOf.ts"
 import { annotated, traced } from "./internal/Traced.ts"
 import * as Timeouts from "./internal/Timeouts.ts"
-import { uptime } from "./internal/Uptime.ts"
+import { timeBy } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
 import type { JsonObject } from "./internal/Wire.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
@@ -197,7 +198,8 @@ const open = <E>(
 ): Effect.Effect<Service, E | TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
   Effect.gen(function* () {
     const config = yield* Config.TinkerConfig
-    const { call } = yield* Transport
+    const { begin, call } = yield* Transport
+    const time = timeBy(yield* Effect.clock)
     const flags = yield* (yield* ServerConfig).flags
 
     const fetchDynamic = (retryPolicy: RetryPolicy.RetryPolicy) =>
@@ -240,7 +242,7 @@ const open = <E>(
         ] as const) {
           if (Option.isSome(message)) yield* logged(log(shorten(redactor([])(message.value))))
         }
-        return { id: created.sessionId, startedAt: yield* uptime }
+        return { id: created.sessionId, startedAt: time.uptime() }
       }),
     )
 
@@ -253,49 +255,68 @@ const open = <E>(
 
     // The time-out covers all of it: waiting for a token must not take the place of heartbeats. A defect counts as an
     // answer that did not come, because a loop that dies here would let the session die unseen.
-    const ask = Timeouts.limited(
-      call(Api.heartbeat, { sessionId: id }),
-      yield* Timeouts.make,
-      Duration.toMillis(heartbeatInterval),
-      Effect.suspend(() => new Unavailable({ operation: "session_heartbeat", reason: "Timeout" })),
+    const timeouts = yield* Timeouts.make
+    const interval = Duration.toMillis(heartbeatInterval)
+    const timedOut = Effect.suspend(() => new Unavailable({ operation: "session_heartbeat", reason: "Timeout" }))
+    const ask = traced(
+      (fiber) =>
+        Effect.async<unknown, TinkerError>((resume) => {
+          let clear = () => {}
+          const stop = begin(fiber, Api.heartbeat, { sessionId: id }, undefined, (rest) => {
+            clear()
+            // What is left to do has its limit, too.
+            resume(exitOf(rest) ?? Timeouts.limited(rest, timeouts, interval, timedOut))
+          })
+          clear = timeouts.after(interval, () => resume(Effect.zipRight(stop(), timedOut)))
+          return Effect.suspend(() => {
+            clear()
+            return stop()
+          })
+        }),
+      Api.heartbeat.span,
     ).pipe(
       Effect.catchAllDefect((cause) =>
         Effect.fail(new Unavailable({ operation: "session_heartbeat", reason: "Disconnected", cause })),
       ),
-      Effect.either,
     )
 
+    interface Affairs {
+      readonly lastAnswer: number
+      readonly missed: number
+    }
+
     /** One heartbeat; gives the state of affairs for the next one, or none if there is no point in another. */
-    const beat = ({ lastAnswer, missed }: { readonly lastAnswer: number; readonly missed: number }) =>
-      Effect.gen(function* () {
-        const answer = yield* ask
-        const now = yield* uptime
-        if (answer._tag === "Right") {
+    const beat = ({ lastAnswer, missed }: Affairs): Effect.Effect<Option.Option<Affairs>> =>
+      Effect.matchEffect(ask, {
+        onSuccess: () => {
           heartbeats.set({ silence: Duration.zero, failure: Option.none() })
-          return Option.some({ lastAnswer: now, missed: 0 })
-        }
-        const failure = answer.left
-        const silence = Duration.millis(now - lastAnswer)
-        heartbeats.set({ silence, failure: Option.some(failure) })
-        if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
-          yield* lose("Gone", failure.detail)
-          return Option.none()
-        }
-        // One miss proves nothing: the machine may have slept.
-        if (missed > 0 && now - lastAnswer >= sessionTimeout) {
-          yield* lose("Silent", failure.message)
-          return Option.none()
-        }
-        if (Duration.greaterThan(silence, worryAfter)) {
-          const since = Duration.format(silence)
-          yield* logged(
-            Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`),
-          )
-        }
-        return Option.some({ lastAnswer, missed: missed + 1 })
+          return Effect.succeedSome({ lastAnswer: time.uptime(), missed: 0 })
+        },
+        onFailure: (failure) =>
+          Effect.gen(function* () {
+            const now = time.uptime()
+            const silence = Duration.millis(now - lastAnswer)
+            heartbeats.set({ silence, failure: Option.some(failure) })
+            if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
+              yield* lose("Gone", failure.detail)
+              return Option.none()
+            }
+            // One miss proves nothing: the machine may have slept.
+            if (missed > 0 && now - lastAnswer >= sessionTimeout) {
+              yield* lose("Silent", failure.message)
+              return Option.none()
+            }
+            if (Duration.greaterThan(silence, worryAfter)) {
+              const since = Duration.format(silence)
+              yield* logged(
+                Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`),
+              )
+            }
+            return Option.some({ lastAnswer, missed: missed + 1 })
+          }),
       })
 
-    const beating = (state: { readonly lastAnswer: number; readonly missed: number }): Effect.Effect<void> =>
+    const beating = (state: Affairs): Effect.Effect<void> =>
       Effect.flatMap(
         Effect.delay(beat(state), heartbeatInterval),
         Option.match({ onNone: () => Effect.void, onSome: beating }),

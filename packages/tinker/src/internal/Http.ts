@@ -350,12 +350,13 @@ export const make = (
 
   const sendDirect =
     <A, E>(direct: HttpDirect.Send, receive: Receive<A, E>): Begin<A, Failure | E> =>
-    (_fiber, attempt, end) =>
+    (fiber, attempt, end) =>
       within<A, E>(
         attempt,
         (running) => {
           const { body, method, purpose, url } = attempt
-          const cancel = direct({ method, url, purpose, headers: headersOf(attempt), body: body?.bytes }, (outcome) => {
+          const outgoing = { method, url, purpose, headers: headersOf(attempt), body: body?.bytes }
+          const done = (outcome: HttpDirect.Outcome) => {
             let result
             try {
               result = settle(attempt, outcome, receive)
@@ -364,7 +365,8 @@ export const make = (
               result = Effect.die(cause)
             }
             running.end(result)
-          })
+          }
+          const cancel = direct(outgoing, done, fiber)
           return () => {
             cancel()
             return Effect.void

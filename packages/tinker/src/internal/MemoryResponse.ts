@@ -36,7 +36,7 @@ export class MemoryResponse extends Inspectable.Class implements HttpClientRespo
     const { body } = this
     if (typeof body === "string") return Effect.sync(() => new TextEncoder().encode(body))
     if (body instanceof Uint8Array) return Effect.sync(() => Uint8Array.from(body))
-    return Effect.map(Stream.runCollect(body), (parts) => concat([...parts]))
+    return Effect.map(Stream.runCollect(body), joined)
   }
 
   get cookies(): Cookies.Cookies {
@@ -90,7 +90,8 @@ export class MemoryResponse extends Inspectable.Class implements HttpClientRespo
   }
 }
 
-const concat = (parts: ReadonlyArray<Uint8Array>): Uint8Array<ArrayBuffer> => {
+export const joined = (chunk: Iterable<Uint8Array>): Uint8Array<ArrayBuffer> => {
+  const parts = [...chunk]
   const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
   let at = 0
   for (const part of parts) {

@@ -8,11 +8,17 @@ import * as HttpClient from "@effect/platform/HttpClient"
 import * as HttpClientError from "@effect/platform/HttpClientError"
 import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
 import * as UrlParams from "@effect/platform/UrlParams"
+import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
-import type { HttpFailure } from "../HttpFailure.ts"
-import { MemoryResponse } from "../internal/MemoryResponse.ts"
+import * as HttpDirect from "../HttpDirect.ts"
+import { Disconnected, type HttpFailure } from "../HttpFailure.ts"
+import { joined, MemoryResponse } from "../internal/MemoryResponse.ts"
+import { runBeside } from "../internal/RunBeside.ts"
 
 /**
  * @since 0.1.0
@@ -66,21 +72,77 @@ const bytesOf = (
  * @since 0.1.0
  * @category clients
  */
-export const client = (handle: (request: Request) => Effect.Effect<Answer, HttpFailure>): HttpClient.HttpClient =>
-  HttpClient.makeWith<never, never, HttpClientError.RequestError, never>(
-    Effect.flatMap((request) => {
-      const url = UrlParams.makeUrl(request.url, request.urlParams, request.hash)
-      if (Either.isLeft(url)) {
-        return new HttpClientError.RequestError({ request, reason: "InvalidUrl", cause: url.left })
-      }
-      const path = `${url.right.pathname}${url.right.search}`
-      const { headers, method } = request
-      return Effect.flatMap(bytesOf(request), (body) =>
-        Effect.mapBoth(handle({ method, path, headers, body }), {
-          onSuccess: (answer) => new MemoryResponse(request, answer),
-          onFailure: (cause) => new HttpClientError.RequestError({ request, reason: "Transport", cause }),
-        }),
-      )
-    }),
-    Effect.succeed,
+export const client = (handle: Handle): HttpClient.HttpClient =>
+  HttpDirect.offer(
+    HttpClient.makeWith<never, never, HttpClientError.RequestError, never>(
+      Effect.flatMap((request) => {
+        const url = UrlParams.makeUrl(request.url, request.urlParams, request.hash)
+        if (Either.isLeft(url)) {
+          return new HttpClientError.RequestError({ request, reason: "InvalidUrl", cause: url.left })
+        }
+        const path = `${url.right.pathname}${url.right.search}`
+        const { headers, method } = request
+        return Effect.flatMap(bytesOf(request), (body) =>
+          Effect.mapBoth(handle({ method, path, headers, body }), {
+            onSuccess: (answer) => new MemoryResponse(request, answer),
+            onFailure: (cause) => new HttpClientError.RequestError({ request, reason: "Transport", cause }),
+          }),
+        )
+      }),
+      Effect.succeed,
+    ),
+    sendDirect(handle),
   )
+
+/**
+ * What a server does with a request.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Handle = (request: Request) => Effect.Effect<Answer, HttpFailure>
+
+const utf8 = new TextEncoder()
+const origin = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i
+
+const wholeOf = ({ body }: Answer): Effect.Effect<Uint8Array> => {
+  if (typeof body === "string") return Effect.succeed(utf8.encode(body))
+  return body instanceof Uint8Array ? Effect.succeed(body) : Effect.map(Stream.runCollect(body), joined)
+}
+
+/** The same for requests that the client has ready: a test of a long run is made of thousands of them. */
+const sendDirect =
+  (handle: Handle): HttpDirect.Send =>
+  ({ body, headers: flat, method, url }, done, fiber) => {
+    const headers: Record<string, string> = {}
+    for (let at = 0; at < flat.length; at += 2) headers[flat[at] ?? ""] = flat[at + 1] ?? ""
+    const request: Request = {
+      method,
+      path: url.replace(origin, ""),
+      headers,
+      body: typeof body === "string" ? utf8.encode(body) : (body ?? new Uint8Array(0)),
+    }
+    let isGivenUp = false
+    const running = runBeside(
+      fiber,
+      Effect.flatMap(handle(request), (answer) =>
+        Effect.map(wholeOf(answer), (body) => ({ status: answer.status, headers: answer.headers, body })),
+      ),
+    )
+    running.addObserver((exit) => {
+      if (isGivenUp) return
+      if (Exit.isSuccess(exit)) return done({ _tag: "Answered", answer: exit.value })
+      done({
+        _tag: "Failed",
+        failure: Option.getOrElse(
+          Cause.failureOption(exit.cause),
+          // The server died of it; a client sees that the connection is gone.
+          () => new Disconnected({ cause: Cause.squash(exit.cause) }),
+        ),
+      })
+    })
+    return () => {
+      isGivenUp = true
+      running.unsafeInterruptAsFork(FiberId.none)
+    }
+  }

@@ -2,12 +2,14 @@
 import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import type * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Record from "effect/Record"
 import type * as Scope from "effect/Scope"
 import { matchPath } from "../../serving/Routing.ts"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
 import { runBeside } from "../RunBeside.ts"
+import { timeOf } from "../Uptime.ts"
 import * as Answers from "./Answers.ts"
 import { Dropped } from "./Dropped.ts"
 import { Faults } from "./Faults.ts"
@@ -16,8 +18,18 @@ import { routes } from "./Routes.ts"
 import { type Model, type Outcome, State } from "./State.ts"
 import { held, useNumber } from "./Submit.ts"
 
+const table = Record.toEntries(routes)
+/** Those whose path names nothing, which most requests are for. */
+const fixed = new Map<string, Matched>(
+  table.flatMap(([operation, { endpoint }]) =>
+    endpoint.path.includes(":") ? [] : [[`${endpoint.method} ${endpoint.path}`, { operation, params: {} }] as const],
+  ),
+)
+
 const find = (method: string, path: string): Matched | undefined => {
-  for (const [operation, { endpoint }] of Record.toEntries(routes)) {
+  const known = fixed.get(`${method} ${path}`)
+  if (known !== undefined) return known
+  for (const [operation, { endpoint }] of table) {
     const params = endpoint.method === method ? matchPath(endpoint, path) : undefined
     if (params !== undefined) return { operation, params }
   }
@@ -70,13 +82,18 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
     const startedAt = yield* Clock.currentTimeMillis
     for (const fault of initial) faults.add(fault, startedAt)
 
+    /** Begins the work that follows from what the server knows now. */
+    const begin = (fiber: Fiber.RuntimeFiber<unknown, unknown>) => {
+      for (const lane of state.waiting) runBeside(fiber, lane.work, { scope, immediate: false })
+      state.waiting.clear()
+    }
+
     /** Changes what the server knows, and begins the work that follows from it, without anyone coming between. */
     const change = (done: () => Scripted.Answer | Effect.Effect<Scripted.Answer>): Effect.Effect<Scripted.Answer> =>
       Effect.withFiberRuntime((fiber) => {
         const answer = done()
         if (Effect.isEffect(answer)) return answer
-        for (const lane of state.waiting) runBeside(fiber, lane.work, { scope, immediate: false })
-        state.waiting.clear()
+        begin(fiber)
         return Effect.succeed(answer)
       })
 
@@ -110,26 +127,32 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
     const late = <A, E>(effect: Effect.Effect<A, E>, delay: Duration.DurationInput | undefined) =>
       delay === undefined ? effect : Effect.flatten(Effect.zipLeft(Effect.exit(effect), Effect.sleep(delay)))
 
+    const told = (seen: Call["seen"], answered: Effect.Effect<Scripted.Answer, Dropped>) =>
+      Effect.mapBoth(answered, {
+        onSuccess: (answer) => {
+          seen.answered = answer.status
+          return answer
+        },
+        onFailure: (dropped) => {
+          seen.answered = dropped.when
+          return dropped
+        },
+      })
+
     const handle = (request: Scripted.Request): Effect.Effect<Scripted.Answer, Dropped> =>
-      Effect.flatMap(Clock.currentTimeMillis, (now) => {
+      Effect.withFiberRuntime((fiber) => {
+        const now = timeOf(fiber).clock.unsafeCurrentTimeMillis()
         const incoming = read(request, now, find)
         const { seen } = incoming
         log.push(seen)
         const call: Call = { ...incoming, state, now, fate: {} }
-        const answered: Effect.Effect<Scripted.Answer, Dropped> = Option.match(faults.meet(seen), {
-          onNone: () => serve(call),
-          onSome: (fault) => late(happen(fault, call), fault.delay),
-        })
-        return Effect.mapBoth(answered, {
-          onSuccess: (answer) => {
-            seen.answered = answer.status
-            return answer
-          },
-          onFailure: (dropped) => {
-            seen.answered = dropped.when
-            return dropped
-          },
-        })
+        const met = faults.meet(seen)
+        if (Option.isSome(met)) return told(seen, late(happen(met.value, call), met.value.delay))
+        const answered = answer(call)
+        if (Effect.isEffect(answered)) return told(seen, answered)
+        begin(fiber)
+        seen.answered = answered.status
+        return Effect.succeed(answered)
       })
 
     const fault = (fault: Scripted.Fault): Effect.Effect<Scripted.FaultHandle> =>

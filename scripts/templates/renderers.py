@@ -203,11 +203,15 @@ def inline_thoughts(sides):
 FRAME = "<think>\n{}\n</think>\n\n"
 
 
+def begins_thought(content):
+    return "<think>" in content and "</think>" not in content
+
+
 def begun_thought(sides):
     """A last answer in which a thought begins and does not end gets no other one in front of it."""
     last = sides.ours[-1]
     content = last["content"]
-    if last["role"] == "assistant" and "reasoning_content" not in last and "<think>" in content and "</think>" not in content and has_question(sides.ours):
+    if last["role"] == "assistant" and "reasoning_content" not in last and begins_thought(content) and has_question(sides.ours):
         header = "<|im_start|>assistant\n"
         written = header + FRAME.format("") + content.lstrip("\n")
 
@@ -254,7 +258,8 @@ def contradiction(case):
         return None if case["prompt"] and content == "" and reasoning is None else "Contradiction"
     if case["prompt"]:
         return None
-    if len(case["messages"]) > 1 and case["messages"][-2]["role"] == "assistant":
+    before = case["messages"][-2] if len(case["messages"]) > 1 else {"role": "nobody"}
+    if before["role"] == "assistant" and ("reasoning_content" in before or not begins_thought(before["content"])):
         # The last message of the prompt has a thought, and none once it is history.
         return "Contradiction"
     if reasoning is None and "<think>" in content:

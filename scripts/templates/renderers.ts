@@ -14,11 +14,11 @@ import {
   Message,
   Qwen3,
   type Renderer,
+  TokenizerBackend,
 } from "@effect-tinker/tokenizer"
 import type { Failure } from "@effect-tinker/tokenizer/RendererError"
 import type { Service } from "@effect-tinker/tokenizer/Tokenizer"
 import { DateTime, Effect, Either, Schema, TestClock, TestContext } from "effect"
-import * as RendererGoldens from "../../packages/tokenizer/test/support/RendererGoldens.ts"
 
 /** What the template made of a conversation. */
 interface Theirs {
@@ -68,8 +68,18 @@ const plain = (value: ExactJson.ExactJson): unknown => {
 const read = <A>(line: string) => plain(Either.getOrThrow(ExactJson.parse(line))) as A
 const toMessages = Schema.decodeUnknownSync(Schema.Array(Message.FromJson))
 
-const tokenizerOf = ({ template }: Head): RendererGoldens.TokenizerName =>
-  template.startsWith("Llama") ? "llama3" : template.startsWith("Qwen3") ? "qwen3" : "gpt_oss"
+/** The small tokenizer of the family's shape, which the cookbook's renderers had too. */
+const tokenizerOf = ({ template }: Head) => {
+  const name = template.startsWith("Llama") ? "llama3" : template.startsWith("Qwen3") ? "qwen3" : "gpt_oss"
+  const file = (kind: string) =>
+    readFileSync(
+      new URL(`../../packages/tokenizer/test/goldens/renderers/${name}.${kind}.json`, import.meta.url),
+      "utf8",
+    )
+  return Effect.flatMap(TokenizerBackend.TokenizerBackend, (backend) =>
+    backend.make({ name, tokenizer: file("tokenizer"), config: file("config") }),
+  ).pipe(Effect.provide(TokenizerBackend.layerNative))
+}
 
 const familyOf = ({ date, renderer }: Head, tokenizer: Service) => {
   switch (renderer) {
@@ -92,7 +102,7 @@ const familyOf = ({ date, renderer }: Head, tokenizer: Service) => {
 const speaker = (head: Head) =>
   Effect.gen(function* () {
     const { source } = head
-    const tokenizer = yield* RendererGoldens.tokenizer(tokenizerOf(head))
+    const tokenizer = yield* tokenizerOf(head)
     const family = source === undefined ? yield* familyOf(head, tokenizer) : undefined
     const template = ChatTemplate.make(source ?? "", { specialTokens: { bos_token: "<|begin_of_text|>" } })
 
@@ -121,7 +131,7 @@ const speaker = (head: Head) =>
         const input = prompt
           ? yield* renderer.generationPrompt(whole)
           : (yield* renderer.supervisedExample(whole, trainOn ?? ofAnswer)).modelInput
-        const tokens = input.chunks.flatMap((chunk) => ("tokens" in chunk ? [...chunk.tokens] : []))
+        const tokens = input.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : []))
         return { tokens, text: yield* tokenizer.decode(tokens) }
       })
   })

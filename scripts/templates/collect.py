@@ -98,7 +98,8 @@ def main(archives, target):
             for source in candidates(name, data):
                 if looks_like_template(source):
                     digest = hashlib.sha256(source.rstrip("\n").encode("utf-8", "surrogatepass")).hexdigest()
-                    found.setdefault(digest, {"package": package, "path": name, "source": source})
+                    first = found.setdefault(digest, {"package": package, "path": name, "source": source, "places": []})
+                    first["places"].append(f"{package} {name}")
     target.write_text(json.dumps(found), encoding="utf-8")
     counts = {}
     for template in found.values():

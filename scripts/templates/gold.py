@@ -160,10 +160,10 @@ def alarm(*_):
     raise TooLong()
 
 
-def outcome(source, messages, tools, options):
+def outcome(source, messages, tools, options, special=SPECIAL):
     signal.alarm(10)
     try:
-        rendered, _ = chat.render_jinja_template([messages], tools=tools, chat_template=source, **options, **SPECIAL)
+        rendered, _ = chat.render_jinja_template([messages], tools=tools, chat_template=source, **options, **special)
         return {"text": rendered[0]}
     except TooLong:
         raise

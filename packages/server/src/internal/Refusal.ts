@@ -12,6 +12,16 @@ export class Refusal extends Data.TaggedError("Refusal")<{
 export const refuse = (status: number, detail: unknown): Effect.Effect<never, Refusal> =>
   Effect.fail(new Refusal({ status, detail }))
 
+/** As the OpenAI-compatible endpoints tell it. */
+export const asOpenAi = ({ detail, status }: Refusal) => ({
+  error: {
+    message: typeof detail === "string" ? detail : JSON.stringify(detail),
+    type: status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error",
+    param: null,
+    code: status,
+  },
+})
+
 export const invalid = (problems: ReadonlyArray<Problem>): Refusal => new Refusal({ status: 422, detail: problems })
 
 /** A field that was read and makes no sense. */

@@ -10,6 +10,7 @@ import * as Schema from "effect/Schema"
 import * as Api from "effect-tinker/Api"
 import * as SampleResult from "effect-tinker/SampleResult"
 import type { Answer } from "effect-tinker/serving/Exchange"
+import * as TensorData from "effect-tinker/TensorData"
 import * as TrainingResult from "effect-tinker/TrainingResult"
 import { randomUUID } from "node:crypto"
 import type { SampleRequest } from "effect-tinker/api/Sampling"
@@ -129,11 +130,12 @@ const sample = (core: Core) =>
     }).pipe(Effect.uninterruptible),
   )
 
+const encodeTensor = Schema.encodeSync(TensorData.TensorData)
+
 const samplePlain = (input: SampleRequest): unknown => ({
   ...input,
   prompt: input.prompt.chunks.map((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : chunk.type)),
-  targetPromptLogprobs:
-    input.targetPromptLogprobs === undefined ? null : [...input.targetPromptLogprobs.data].map(Number),
+  targetPromptLogprobs: input.targetPromptLogprobs === undefined ? null : encodeTensor(input.targetPromptLogprobs),
 })
 
 // Results

@@ -206,11 +206,11 @@ export const work = (core: Core, future: Future): Effect.Effect<void> =>
             error: message,
             category: reason === "invalid" ? "user" : "server",
           }),
-        Refusal: ({ detail }) =>
+        Refusal: ({ message, status }) =>
           Effect.succeed<Outcome>({
             _tag: "Failed",
-            error: typeof detail === "string" ? detail : JSON.stringify(detail),
-            category: "user",
+            error: message,
+            category: status >= 500 ? "server" : "user",
           }),
       }),
       Effect.catchAllDefect((defect) =>

@@ -14,7 +14,8 @@ import { bad, Refusal } from "./Refusal.ts"
 import type { CheckpointRow, Future, Model, ModelRow, Payload, Session, SessionRow } from "./State.ts"
 
 export const weightsKey = (file: string): ReadonlyArray<string> => ["weights", file]
-const snapshotKey = (modelId: string, seq: number): ReadonlyArray<string> => ["snapshots", `${modelId} ${seq}`]
+const snapshotName = (modelId: string, seq: number): string => `${modelId} ${seq}`
+const snapshotKey = (modelId: string, seq: number): ReadonlyArray<string> => ["snapshots", snapshotName(modelId, seq)]
 
 /** Trouble with the disk: the work could not be done, and it is not the caller's fault. */
 export const broken = (error: FileError | StoreError): Refusal => new Refusal({ status: 503, detail: error.message })
@@ -46,7 +47,7 @@ export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<v
     model.updates = 0
     yield* core.store.put("model", model.id, modelRow(model))
     yield* core.store.dropBodies(model.id, seq)
-    if (before > 0 && before !== seq) yield* core.files.remove(snapshotKey(model.id, before))
+    if (before >= 0 && before !== seq) yield* core.files.remove(snapshotKey(model.id, before))
   }).pipe(
     // Without it a restart takes longer, no more.
     Effect.catchAll((error) => Effect.logWarning(`no snapshot of ${model.id}: ${error.message}`)),
@@ -79,10 +80,36 @@ const isUsed = ({ state }: Core, file: string): boolean =>
 export const forgetFile = (core: Core, file: string): Effect.Effect<void> =>
   isUsed(core, file) ? Effect.void : Effect.ignore(core.files.remove(weightsKey(file)))
 
+/** Files that were written for what a killed process never said yes to, or has forgotten since. */
+export const removeStrays = (core: Core): Effect.Effect<void, FileError> => {
+  const snapshots = new Set(
+    [...core.state.models.values()]
+      .filter(({ state }) => state !== "gone")
+      .map(({ id, snapshot }) => snapshotName(id, snapshot)),
+  )
+  const sweep = (folder: string, isKept: (name: string) => boolean) =>
+    Effect.flatMap(core.files.list([folder]), (names) =>
+      Effect.forEach(
+        names.filter((name) => !isKept(name)),
+        (name) => core.files.remove([folder, name]),
+        { discard: true },
+      ),
+    )
+  return Effect.zipRight(
+    sweep("weights", (name) => isUsed(core, name)),
+    sweep("snapshots", (name) => snapshots.has(name)),
+  )
+}
+
 export interface SaveOptions {
   readonly userMetadata?: CheckpointRow["userMetadata"]
   readonly ttlSeconds?: number | undefined
+  /** The number of the request. */
+  readonly seqId: number
 }
+
+/** Who saves: a model, by a request. */
+export const savedBy = (model: Model, seqId: number): string => `${model.id} ${seqId}`
 
 /** The weights of a model under a file name of their own. */
 export const writeWeights = (
@@ -132,6 +159,9 @@ export const saveCheckpoint = (
   options: SaveOptions,
 ): Effect.Effect<CheckpointRow, HostError | Refusal> =>
   Effect.gen(function* () {
+    const before = core.state.checkpoints.get(pathOf(model.id, kind, name))
+    // Killed between keeping it and telling so.
+    if (before?.savedBy === savedBy(model, options.seqId)) return before
     const { file, size } = yield* writeWeights(core, model, kind === "training")
     const createdAt = yield* Clock.currentTimeMillis
     const row: CheckpointRow = {
@@ -149,6 +179,7 @@ export const saveCheckpoint = (
       public: false,
       expiresAt: options.ttlSeconds === undefined ? undefined : createdAt + options.ttlSeconds * 1000,
       file,
+      savedBy: savedBy(model, options.seqId),
     }
     yield* keepCheckpoint(core, row)
     return row
@@ -174,7 +205,7 @@ export const dropModel = (core: Core, model: Model): Effect.Effect<void> =>
     yield* settleAll(core, model.lane.held.values(), `Model ${model.id} is gone`)
     model.lane.held.clear()
     yield* Effect.ignore(core.host.drop(model.id))
-    if (model.snapshot > 0) yield* Effect.ignore(core.files.remove(snapshotKey(model.id, model.snapshot)))
+    if (model.snapshot >= 0) yield* Effect.ignore(core.files.remove(snapshotKey(model.id, model.snapshot)))
   })
 
 /** What the host has open, and nobody samples from any more. */

@@ -202,7 +202,9 @@ const saveWeights: Prepare = (core, call) =>
         run: onModel(
           model,
           Effect.suspend(() => {
-            if (input.overwrite !== true && core.state.checkpoints.has(path))
+            const before = core.state.checkpoints.get(path)
+            const isOwn = before?.savedBy === Models.savedBy(model, input.seqId)
+            if (input.overwrite !== true && before !== undefined && !isOwn)
               return bad("path", `${path} exists already; "overwrite": true replaces it`)
             return Effect.as(
               Models.saveCheckpoint(core, model, "training", name, input),
@@ -305,9 +307,11 @@ const loadWeights: Prepare = (core, call) =>
       job: {
         run: onModel(
           model,
-          Effect.flatMap(Models.readWeights(core, row.file), (weights) =>
+          Models.readWeights(core, row.file).pipe(
+            Effect.flatMap((weights) => core.host.restore(model.id, weights, input.optimizer)),
+            // The checkpoint may be deleted as soon as this is told.
+            Effect.zipRight(Models.snapshot(core, model, input.seqId)),
             Effect.as(
-              core.host.restore(model.id, weights, input.optimizer),
               Models.result(Training.LoadWeightsResult, {
                 path: Option.some(row.path),
                 modelId: Option.some(model.id),
@@ -318,8 +322,6 @@ const loadWeights: Prepare = (core, call) =>
         changes: true,
         baseModel: config.baseModel,
         counts: [],
-        // The checkpoint may be deleted before a restart would need it.
-        after: Models.snapshot(core, model, input.seqId),
       },
     }
   })

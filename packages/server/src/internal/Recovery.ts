@@ -5,6 +5,7 @@ import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import { Accepted } from "effect-tinker/api/Futures"
 import * as Api from "effect-tinker/Api"
+import type { FileError } from "../CheckpointFiles.ts"
 import type { StoreError, StoredFuture } from "../Store.ts"
 import type { Call } from "./Call.ts"
 import { read } from "./Call.ts"
@@ -79,8 +80,10 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
       lane.taken.set(seq, { future })
       const done = row.state !== "queued"
       if (done) lane.next = Math.max(lane.next, seq + 1)
+      // Killed between the snapshot of a model that was made, and telling so: it is made again.
+      else if (seq === 0) model.snapshot = -1
       // The snapshot has it, or there is nothing to repeat.
-      if (seq <= model.snapshot && model.snapshot > 0) continue
+      if (done && seq <= model.snapshot) continue
       if (done && row.body === null) continue
       const call = callOf(row, now)
       const prepared = seq === 0 ? yield* Effect.either(remaking(core, model, row.operation, call)) : undefined
@@ -109,7 +112,7 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
         if (job !== undefined) repeat.push(row.state === "result" ? job.run : Effect.ignore(job.run))
       } else open.push(future)
     }
-    if (model.snapshot > 0) {
+    if (model.snapshot >= 0) {
       yield* Models.restoreSnapshot(core, model)
       model.state = "ready"
     }
@@ -147,12 +150,12 @@ const recoverSample = (core: Core, row: StoredFuture): Effect.Effect<void> =>
     const job = yield* Effect.either(
       Effect.flatMap(read(Api.sample, callOf(row, now)), (input) => sampleJob(core, sampler, input)),
     )
-    if (job._tag === "Left") return yield* giveUp(core, future, JSON.stringify(job.left.detail))
+    if (job._tag === "Left") return yield* giveUp(core, future, job.left.message)
     future.job = job.right
     yield* begin(core, sampler, future)
   })
 
-export const recover = (core: Core): Effect.Effect<void, StoreError> =>
+export const recover = (core: Core): Effect.Effect<void, StoreError | FileError> =>
   Effect.gen(function* () {
     const { state, store } = core
     const now = yield* Clock.currentTimeMillis
@@ -183,6 +186,7 @@ export const recover = (core: Core): Effect.Effect<void, StoreError> =>
     }
     for (const { lane, seq } of (yield* store.all("refused")) as ReadonlyArray<{ lane: string; seq: number }>)
       state.models.get(lane)?.lane.taken.set(seq, "refused")
+    yield* Models.removeStrays(core)
     const byModel = new Map<string, Array<StoredFuture>>()
     for (const row of yield* store.futures) {
       const model = state.models.get(row.lane)

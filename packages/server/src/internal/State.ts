@@ -110,7 +110,7 @@ export interface ModelRow {
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
   readonly createdAt: number
-  /** The number up to which the snapshot has everything; 0 if there is none. */
+  /** The number up to which the snapshot has everything; -1 if there is none. */
   snapshot: number
 }
 
@@ -164,6 +164,8 @@ export interface CheckpointRow {
   expiresAt: number | undefined
   /** Another one for every save, so that who samples from an older one goes on with that. */
   readonly file: string
+  /** The request that saved it. Done again after a kill, it is told what it did. */
+  readonly savedBy?: string | undefined
 }
 
 export interface State {

@@ -339,7 +339,7 @@ export const open = (directory: string | undefined): Effect.Effect<Service, Stor
   Effect.gen(function* () {
     if (directory !== undefined)
       yield* Effect.try({
-        try: () => mkdirSync(directory, { recursive: true }),
+        try: () => mkdirSync(directory, { recursive: true, mode: 0o700 }),
         catch: (cause) => new StoreError({ operation: "make its directory", cause }),
       })
     const url = directory === undefined ? ":memory:" : `file:${join(directory, "tinker.db")}`

@@ -110,6 +110,8 @@ export interface ModelRow {
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
   readonly createdAt: number
+  /** Of a run without a session: a copy. */
+  readonly projectId?: string | undefined
   /** The number up to which the snapshot has everything; -1 if there is none. */
   snapshot: number
 }
@@ -185,6 +187,9 @@ export interface State {
   /** Samples of each owner that wait or run. */
   readonly sampling: Map<string, number>
   finished: number
+  /** Whose results are in memory, the oldest first, and how large they are together. */
+  readonly atHand: Array<Future>
+  atHandBytes: number
 }
 
 export const emptyState = (): State => ({
@@ -199,6 +204,8 @@ export const emptyState = (): State => ({
   talking: new Map(),
   sampling: new Map(),
   finished: 0,
+  atHand: [],
+  atHandBytes: 0,
 })
 
 export const newLane = (key: string): Lane => ({

@@ -78,6 +78,7 @@ export const makingJob = (
   changes: true,
   baseModel: model.config.baseModel,
   counts: [],
+  ...(fill !== undefined && { after: Models.forgetBodies(core, model) }),
 })
 
 const makeModel = (

@@ -155,6 +155,21 @@ describe("a data directory", () => {
     }).pipe(Effect.scoped),
   )
 
+  it.live("has no weights of samplers without a name, once their session is over", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { model, post, result, session } = yield* Raw.make({ dataDirectory: path })
+      const sessionId = yield* session
+      const id = yield* model(sessionId)
+      const saved = { model_id: id, seq_id: 1, sampling_session_seq_id: 0 }
+      yield* result(yield* post("save_weights_for_sampler", saved))
+      yield* result(yield* post("save_weights_for_sampler", { model_id: id, seq_id: 2, path: "named" }))
+      expect(readdirSync(join(path, "files", "weights")).length).toBe(2)
+      yield* post(`sessions/${sessionId}/finish`, { reason: { type: "success" }, detail: null })
+      expect(readdirSync(join(path, "files", "weights")).length).toBe(1)
+    }).pipe(Effect.scoped),
+  )
+
   it.effect("has checkpoints and results, of sessions that are over, too", () =>
     Effect.gen(function* () {
       const path = yield* directory

@@ -14,6 +14,7 @@ import * as ResultMessages from "effect-tinker/serving/ResultMessages"
 import * as Routing from "effect-tinker/serving/Routing"
 import * as TensorData from "effect-tinker/TensorData"
 import { HostError, type PassOutput, type Tensor, type Update } from "../ModelHost.ts"
+import * as Breath from "./Breath.ts"
 import { type Call, isProtobuf, jsonOf, read } from "./Call.ts"
 import * as Canonical from "./Canonical.ts"
 import { check } from "./CheckPass.ts"
@@ -95,27 +96,24 @@ const oneCheckpoint: Job["counts"] = [{ kind: "checkpoint", count: 1 }]
 
 // Passes
 
-const readPass = (
-  call: Call,
-  path: "forward" | "forward_backward",
-): Either.Either<PassRequest.PassRequest, Refusal> => {
-  const encoding = call.request.headers["content-encoding"] ?? "identity"
-  if (encoding !== "identity")
-    return Either.left(new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` }))
-  if (isProtobuf(call.request))
-    return Either.mapLeft(
-      Either.flatMap(PassRequest.message(call.request.body), PassRequest.fromMessage),
-      (problem) => new Refusal({ status: 422, detail: problem }),
-    )
-  return Either.flatMap(jsonOf(call), (body) =>
-    path === "forward"
-      ? Either.mapBoth(Routing.read(PassRequest.ForwardBody, body), { onLeft: invalid, onRight: PassRequest.fromBody })
-      : Either.mapBoth(Routing.read(PassRequest.ForwardBackwardBody, body), {
-          onLeft: invalid,
-          onRight: PassRequest.fromBody,
-        }),
-  )
-}
+const readPass = (call: Call, path: "forward" | "forward_backward"): Effect.Effect<PassRequest.PassRequest, Refusal> =>
+  Effect.gen(function* () {
+    const { body, headers } = call.request
+    const encoding = headers["content-encoding"] ?? "identity"
+    if (encoding !== "identity")
+      return yield* new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` })
+    const strange = (problem: string) => new Refusal({ status: 422, detail: problem })
+    if (isProtobuf(call.request)) {
+      const message = yield* Either.mapLeft(PassRequest.message(body), strange)
+      yield* Breath.after(body.length)
+      return yield* Either.mapLeft(PassRequest.fromMessage(message), strange)
+    }
+    const json = yield* jsonOf(call)
+    yield* Breath.after(body.length)
+    return path === "forward"
+      ? PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBody, json), invalid))
+      : PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBackwardBody, json), invalid))
+  })
 
 const tensorData = ({ data, shape }: Tensor): TensorData.TensorData =>
   data instanceof Float32Array
@@ -142,15 +140,21 @@ const pass =
       const model = yield* Owned.model(core, call, request.modelId)
       const base = baseModelOf(core, model.config.baseModel)
       if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is not served any more`)
+      const breath = Breath.after(call.request.body.length)
+      yield* breath
       const checked = yield* check(request, base)
+      yield* breath
+      const hash = Canonical.ofPass(request)
+      yield* breath
       const tokens = checked.examples.reduce((sum, example) => sum + example.tokens.length, 0)
       return prepared({
         model,
         seq: request.seqId,
-        hash: Canonical.ofPass(request),
-        run: Effect.map(
-          Effect.suspend(() => core.host.pass(model.id, checked)),
-          passPayload,
+        hash,
+        run: Effect.suspend(() => core.host.pass(model.id, checked)).pipe(
+          Effect.zipLeft(breath),
+          Effect.map(passPayload),
+          Effect.zipLeft(breath),
         ),
         changes: !request.forwardOnly,
         counts: [{ kind: "training", count: tokens }],

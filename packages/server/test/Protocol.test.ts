@@ -1,5 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Fiber, Redacted } from "effect"
+import { Effect, Either, Fiber, Redacted } from "effect"
+import { ForwardBackward, Loss } from "effect-tinker"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import type { ServerOptions } from "@effect-tinker/server"
 import * as Raw from "./support/Raw.ts"
@@ -52,6 +53,32 @@ describe("numbers", () => {
         const other = yield* post("forward_backward", Raw.pass(id, 1, [9, 8, 7]))
         expect([other.status, other.body.detail]).toEqual([409, expect.stringContaining("seq_id 1")])
       }),
+    ),
+  )
+
+  it.live("of a large pass are told again by either wire", () =>
+    Effect.scoped(
+      Effect.flatMap(Raw.make(), ({ model, post, session }) =>
+        Effect.gen(function* () {
+          const modelId = yield* model(yield* session)
+          const tokens = Array.from({ length: 201 }, (_, i) => (i * 7) % 120)
+          const data = Array.from({ length: 60 }, (_, i) => ({
+            modelInput: tokens.slice(0, -1),
+            inputs: { targetTokens: tokens.slice(1), weights: tokens.slice(1).map(() => i / 60) },
+          }))
+          const batch = Either.getOrThrow(Loss.prepareUnknown(Loss.crossEntropy, data))
+          const request = { modelId, seqId: 1, batch, forwardOnly: false }
+          const bytes = Either.getOrThrow(ForwardBackward.toProtobuf(request))
+          // Large enough to be read in turns.
+          expect(bytes.length).toBeGreaterThan(64 * 1024)
+          const first = yield* post("forward_backward", bytes, { "content-type": "application/x-protobuf" })
+          expect(first.status).toBe(200)
+          const again = yield* post("forward_backward", Either.getOrThrow(ForwardBackward.toJson(request)))
+          expect(again.body).toEqual(first.body)
+          const other = { ...request, batch: { ...batch, data: batch.data.slice(1) } }
+          expect((yield* post("forward_backward", Either.getOrThrow(ForwardBackward.toJson(other)))).status).toBe(409)
+        }),
+      ),
     ),
   )
 

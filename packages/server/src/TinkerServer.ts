@@ -90,12 +90,14 @@ const sweep = (core: Core): Effect.Effect<void> =>
     for (const row of core.state.checkpoints.values())
       if (row.expiresAt !== undefined && row.expiresAt <= now)
         yield* Effect.ignore(Models.removeCheckpoint(core, row, "checkpoint_expired"))
-    for (const session of core.state.sessions.values())
-      if (session.endedAt !== undefined && now - session.endedAt > forgottenAfter) {
-        yield* Effect.ignore(core.store.dropFutures(session.id))
-        for (const future of core.state.futures.values())
-          if (future.sessionId === session.id) core.state.futures.delete(future.id)
-      }
+    for (const session of core.state.sessions.values()) {
+      // Once for each: there are ever more of them.
+      if (session.isForgotten || session.endedAt === undefined || now - session.endedAt <= forgottenAfter) continue
+      session.isForgotten = true
+      yield* Effect.ignore(core.store.dropFutures(session.id))
+      for (const future of core.state.futures.values())
+        if (future.sessionId === session.id) core.state.futures.delete(future.id)
+    }
   })
 
 /** How long the results of a session are to be had after its end. */

@@ -207,6 +207,21 @@ describe("sessions", () => {
     ),
   )
 
+  it.effect("have results for an hour after their end", () =>
+    run(({ model, post, result, session }) =>
+      Effect.gen(function* () {
+        const id = yield* session
+        const accepted = yield* post("optim_step", Raw.step(yield* model(id), 1))
+        const told = yield* result(accepted)
+        yield* post(`sessions/${id}/finish`, { reason: { type: "success" }, detail: null })
+        yield* Effect.sleep("50 minutes")
+        expect(yield* result(accepted)).toEqual(told)
+        yield* Effect.sleep("15 minutes")
+        expect((yield* result(accepted)).status).toBe(404)
+      }),
+    ),
+  )
+
   it.effect("are made once, however often they are asked for under one key", () =>
     run(({ ask, post }) =>
       Effect.gen(function* () {
@@ -332,6 +347,12 @@ describe("samples", () => {
               prev_cursor: 0,
             })
             expect(finished.body.completions).toEqual([{ state: "failed", request_id: first.body.request_id }])
+            const none = yield* post("retrieve_futures", {
+              target: { type: "sampling_session", sampling_session_id: sampler, cloned_sampler_id: 0 },
+              prev_cursor: finished.body.cursor,
+              timeout: 1,
+            })
+            expect(none.body).toMatchObject({ completions: [], cursor: finished.body.cursor })
             expect((yield* sample(2)).status).toBe(200)
             open()
           }),

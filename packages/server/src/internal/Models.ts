@@ -42,8 +42,13 @@ export const modelRow = ({
   ...row
 }: Model): ModelRow => row
 
-export const sessionRow = ({ lastSeen: _seen, models: _models, samplers: _samplers, ...row }: Session): SessionRow =>
-  row
+export const sessionRow = ({
+  isForgotten: _forgotten,
+  lastSeen: _seen,
+  models: _models,
+  samplers: _samplers,
+  ...row
+}: Session): SessionRow => row
 
 /** What the snapshot has is not done again. A token in a body, e.g. for the weights of somebody else, goes with it. */
 export const forgetBodies = ({ store }: Core, model: Model): Effect.Effect<void> =>

@@ -162,7 +162,7 @@ export const recover = (core: Core): Effect.Effect<void, StoreError | FileError>
     // The shapes are those that this version wrote: the store refuses what a newer one did.
     for (const row of (yield* store.all("session")) as ReadonlyArray<SessionRow>)
       // Nobody could be heard while the server was away.
-      state.sessions.set(row.id, { ...row, lastSeen: now, models: new Map(), samplers: new Map() })
+      state.sessions.set(row.id, { ...row, lastSeen: now, isForgotten: false, models: new Map(), samplers: new Map() })
     for (const row of (yield* store.all("checkpoint")) as ReadonlyArray<CheckpointRow>)
       state.checkpoints.set(row.path, row)
     for (const row of (yield* store.all("sampler")) as ReadonlyArray<SamplerRow>) {
@@ -206,6 +206,8 @@ export const recover = (core: Core): Effect.Effect<void, StoreError | FileError>
         } else yield* giveUp(core, future, "the server was restarted")
       }
     }
+    for (const sampler of state.samplers.values())
+      sampler.finished.sort(({ finished: a = 0 }, { finished: b = 0 }) => a - b)
     for (const [id, rows] of byModel) {
       const model = state.models.get(id)
       if (model === undefined) continue

@@ -28,6 +28,8 @@ export interface SessionRow {
 
 export interface Session extends SessionRow {
   lastSeen: number
+  /** Are its results gone? */
+  isForgotten: boolean
   readonly models: Map<string, Model>
   readonly samplers: Map<string, Sampler>
 }

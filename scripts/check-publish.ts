@@ -1,11 +1,14 @@
 /**
  * What would be published, checked as a stranger would use it: packs every package, runs publint on the tarballs,
- * unpacks them into an empty project, imports every public module, type-checks a program, and tries to reach inside.
+ * unpacks them into an empty project, imports every public module, trains and serves with them, type-checks a program,
+ * and tries to reach inside.
  */
-import { execFileSync, spawnSync } from "node:child_process"
+import { execFileSync, spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, relative } from "node:path"
+import { createInterface } from "node:readline"
 import { publint } from "publint"
 import { formatMessage } from "publint/utils"
 import { install, link, root } from "./published.ts"
@@ -55,6 +58,59 @@ for (const hidden of ["effect-tinker/internal/Gate", "effect-tinker/dist/index.j
 )
 execFileSync("node", ["import.js"], { cwd: work, stdio: "inherit" })
 
+// The engine's thread is a file that no import names: it must start from what is published, and train.
+writeFileSync(
+  join(work, "train.js"),
+  `import { LocalTinker } from "@effect-tinker/server"
+import { Effect, Layer, Redacted, Stream } from "effect"
+import { Loss, Optimizer, RateLimiter, ServiceClient, TinkerConfig, Transport } from "effect-tinker"
+
+const program = Effect.gen(function* () {
+  const service = yield* ServiceClient.ServiceClient
+  const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 4, seed: 1 })
+  const example = { modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }
+  const steps = yield* Stream.range(1, 8).pipe(
+    Stream.map(() => [example]),
+    training.trainSteps(Loss.crossEntropy, () => Optimizer.adam({ learningRate: 1e-2 })),
+    Stream.runCollect,
+  )
+  const losses = [...steps].map(({ metrics }) => metrics["loss:sum"])
+  if (!(losses.at(-1) < losses[0] / 2)) throw new Error("the loss does not fall: " + losses.join(" "))
+  const sampler = yield* training.saveWeightsAndGetSamplingClient()
+  const { sequences } = yield* sampler.sample({ prompt: [10], params: { maxTokens: 3, seed: 1, stop: [] } })
+  if (sequences[0].tokens.length !== 3) throw new Error("no sample")
+}).pipe(Effect.scoped)
+
+const local = ServiceClient.layer().pipe(
+  Layer.provide(Transport.layer),
+  Layer.provide(RateLimiter.layer),
+  Layer.provide(TinkerConfig.layer({ baseUrl: "http://local", apiKey: Redacted.make("tml-local") })),
+  Layer.provide(LocalTinker.layer()),
+)
+
+await Effect.runPromise(Effect.provide(program, local))
+`,
+)
+execFileSync("node", ["train.js"], { cwd: work, stdio: "inherit" })
+
+/** The command as it is installed: it says where it listens, answers, and ends when it is told to. */
+const serves = async (): Promise<void> => {
+  const { bin } = JSON.parse(readFileSync(join(modules, "@effect-tinker/cli/package.json"), "utf8"))
+  const command = join(modules, "@effect-tinker/cli", bin.tinkerfx)
+  const child = spawn("node", [command, "serve", "--port", "0"], { cwd: work, stdio: ["ignore", "pipe", "inherit"] })
+  const ended = once(child, "exit")
+  for await (const line of createInterface({ input: child.stdout })) {
+    const url = /^listening on (http:\S+)$/.exec(line)?.[1]
+    if (url === undefined) continue
+    const answer = await fetch(`${url}/api/v1/healthz`)
+    if ((await answer.text()) !== '{"status":"ok"}') fail("the published command serves, and is not well")
+    child.kill("SIGTERM")
+  }
+  const [code] = await ended
+  if (code !== 0) fail(`the published command ended with ${code}`)
+}
+await serves()
+
 const readme = readFileSync(join(root, "README.md"), "utf8")
 const program = /^```ts\n([^]*?)^```$/m.exec(readme)?.[1] ?? fail("the README has no program")
 link(modules, "@effect/platform-node", root)
@@ -90,4 +146,6 @@ const complaints = output
   .filter((line) => line.includes("error TS"))
 const ours = complaints.filter((line) => /effect-tinker\/|^\w+\.ts\(|^error/.test(line))
 if (ours.length > 0) fail(`types do not resolve for a stranger:\n${ours.join("\n")}`)
-console.log(`${published.length} packages, ${specifiers.length} modules: importable, typed, internal/ out of reach`)
+console.log(
+  `${published.length} packages, ${specifiers.length} modules: importable, typed, internal/ out of reach; they train and serve`,
+)

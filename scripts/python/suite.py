@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 import warnings
+from pathlib import Path
 
 BASE_URL, TINKER = sys.argv[1], sys.argv[2]
 os.environ["TINKER_BASE_URL"] = BASE_URL
@@ -139,6 +140,20 @@ check("create_sampling_client(model_path)", list(from_path.sample(prompt=PROMPT,
 if NEW:
     check("sequence ids", all(s.sequence_id for s in draws[0].sequences))
     attempt("get_base_model", lambda: from_path.get_base_model())
+    FOUR = types.ModelInput.from_ints([10, 20, 30, 40])
+    ONE = types.SamplingParams(max_tokens=1, seed=1)
+    whole = base.compute_logprobs(FOUR).result()
+    last = base.compute_logprobs(FOUR, prompt_logprobs_last_n=2).result()
+    check("prompt_logprobs_last_n", last == [None, None, *whole[2:]], last)
+    wanted = types.TensorData(data=[20, -1, 30, 7, -1, 40], dtype="int64", shape=[3, 2])
+    scored = base.sample(prompt=FOUR, num_samples=1, sampling_params=ONE, target_prompt_logprobs=wanted).result().target_prompt_logprobs
+    cells = [float(x) for x in scored.data]
+    check("target_prompt_logprobs", list(scored.shape) == [3, 2] and [cells[i] for i in (0, 2, 5)] == whole[1:] and cells[1] == cells[4] == 0.0, cells)
+    sparse = types.TensorData(data=[40], dtype="int64", shape=[3, 1], sparse_crow_indices=[0, 0, 0, 1], sparse_col_indices=[0])
+    scored = base.sample(prompt=FOUR, num_samples=1, sampling_params=ONE, target_prompt_logprobs=sparse).result().target_prompt_logprobs
+    check("target_prompt_logprobs, sparse", [float(x) for x in scored.data] == whole[3:] and list(scored.sparse_crow_indices) == [0, 0, 0, 1], scored.data)
+    drawn = base.sample(prompt=FOUR, num_samples=1, sampling_params=ONE, prompt_alt_tokens_k=5).result().prompt_alt_tokens
+    check("prompt_alt_tokens_k", list(drawn.tokens.shape) == [3, 5] == list(drawn.logprobs.shape) and all(x <= 0 for x in drawn.logprobs.data), list(drawn.tokens.data))
 
 # RL: sample, reward, importance sampling
 policy = service.create_lora_training_client(base_model=MODEL, rank=8, seed=2)
@@ -167,6 +182,60 @@ for loss in ("ppo", "cispo"):
     attempt(f"loss {loss}", lambda loss=loss: loss_of(policy.forward_backward(batch, loss).result()))
 attempt("loss dro", lambda: loss_of(policy.forward_backward(batch, "dro", loss_fn_config={"beta": 0.1}).result()))
 
+
+# The same training with our SDK on the same server (peer.ts): every number is the same
+
+
+def peer(seed):
+    script = Path(__file__).with_name("peer.ts")
+    root = script.parent.parent.parent
+    done = subprocess.run(["node", "--import", "tsx", str(script), BASE_URL, MODEL, str(seed)], cwd=root, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def numbers(result):
+    return {"loss": loss_of(result), "logprobs": [[float(x) for x in out["logprobs"].data] for out in result.loss_fn_outputs]}
+
+
+def reference(seed):
+    client = service.create_lora_training_client(base_model=MODEL, rank=8, seed=seed)
+    adam = types.AdamParams(learning_rate=5e-3, weight_decay=0.01, grad_clip_norm=1.0)
+
+    def batch(inputs):
+        return [
+            types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={"target_tokens": tokens[1:], **inputs(i)})
+            for i, tokens in enumerate(PAIRS)
+        ]
+
+    supervised = batch(lambda _: {"weights": [0.5, 1.0, 1.0, 1.0, 2.0]})
+    reinforced = batch(lambda i: {"logprobs": [-1.0, -1.5, -2.0, -2.5, -3.0], "advantages": [1.0 if i % 2 == 0 else -0.5] * 5})
+    passes = []
+    for data, loss in [(supervised, "cross_entropy")] * 6 + [(reinforced, "ppo")] * 2:
+        both = client.forward_backward(data, loss), client.optim_step(adam)
+        passes.append(numbers(both[0].result()))
+        both[1].result()
+    sampling = client.save_weights_and_get_sampling_client()
+    params = types.SamplingParams(max_tokens=8, seed=7, temperature=1.0, top_k=50, top_p=0.95, stop=[])
+    drawn = sampling.sample(prompt=PROMPT, num_samples=3, sampling_params=params, include_prompt_logprobs=True).result()
+    return {
+        "passes": passes,
+        "samples": [{"tokens": [int(t) for t in s.tokens], "logprobs": [float(x) for x in s.logprobs]} for s in drawn.sequences],
+        "prompt": float(drawn.prompt_logprobs[1]),
+    }
+
+
+try:
+    official, ours, other = reference(11), peer(11), peer(12)
+    shown = " ".join(f"{one['loss']:.4f}" for one in ours["passes"])
+    check("our SDK, the same seed: identical losses", [p["loss"] for p in ours["passes"]] == [p["loss"] for p in official["passes"]], shown)
+    check("our SDK, the same seed: identical log probabilities", ours["passes"] == official["passes"] and ours["prompt"] == official["prompt"])
+    check("our SDK, the same seed: identical samples", ours["samples"] == official["samples"], ours["samples"][0]["tokens"])
+    check("our SDK, another seed: other losses", [p["loss"] for p in other["passes"]][1:] != [p["loss"] for p in official["passes"]][1:])
+except Exception as error:  # noqa: BLE001
+    traceback.print_exc()
+    check("our SDK trains the same", False, f"{type(error).__name__}: {error}")
 
 # Management
 rest = service.create_rest_client()
@@ -234,7 +303,9 @@ check("after all these the client goes on", abs(loss_of(training.forward(DATA, "
 
 def command(name, *arguments, contains=""):
     done = subprocess.run([TINKER, *arguments], capture_output=True, text=True, timeout=120)
-    check(f"tinker {name}", done.returncode == 0 and contains in done.stdout, (done.stdout + done.stderr).strip().replace("\n", " | ")[:140])
+    told = (done.stdout + done.stderr).strip().replace("\n", " | ")
+    fine = done.returncode == 0 and contains in done.stdout
+    check(f"tinker {name}", fine, told[:140] if fine else f"exit {done.returncode}: {told}")
 
 
 command("version", "version")

@@ -36,6 +36,32 @@ export interface SampleRequest {
   readonly topkPromptLogprobs?: number | undefined
   /** So many of the likeliest tokens for each sampled token. */
   readonly topkSampleLogprobs?: number | undefined
+  /** Tokens whose log probabilities are wanted at places of the prompt, from 1 on: nothing comes before the first. */
+  readonly promptTargets?: PromptTargets | undefined
+  /** So many tokens, drawn with the temperature alone, in place of each token of the prompt but the first. */
+  readonly promptDraws?: number | undefined
+  /** Hears of each token as it is drawn: of which sequence, and what it is. */
+  readonly onToken?: ((sequence: number, token: SampledToken) => void) | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface PromptTargets {
+  readonly positions: ArrayLike<number>
+  readonly tokens: ArrayLike<number>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface SampledToken {
+  readonly token: number
+  readonly logprob: number
+  /** The likeliest in its place, likeliest first; none unless asked for. */
+  readonly top: { readonly tokenIds: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
@@ -72,6 +98,10 @@ export interface SampleResult {
   /** One for each token of the prompt; NaN for the first. */
   readonly promptLogprobs: Float32Array | undefined
   readonly topkPrompt: Topk | undefined
+  /** One for each target. */
+  readonly promptTargets: Float32Array | undefined
+  /** A row for each token of the prompt but the first. */
+  readonly promptDraws: { readonly tokens: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
@@ -91,6 +121,9 @@ export interface Prepared {
   readonly promptLogprobs: boolean
   readonly topkPrompt: number
   readonly topkSample: number
+  readonly promptTargets: { readonly positions: Int32Array; readonly tokens: Int32Array } | undefined
+  readonly promptDraws: number
+  readonly onToken: SampleRequest["onToken"]
 }
 
 const invalid = (problem: string) => new EngineError({ reason: "InvalidInput", problem })
@@ -119,6 +152,14 @@ export const prepare = (request: SampleRequest, config: ModelConfig, anySeed: ()
   if (topK !== -1) integer(topK, "topK", 1, Number.MAX_SAFE_INTEGER)
   if (request.stopTexts?.texts.some((text) => text === "")) throw invalid("stopTexts: an empty text stops at nothing")
   const none = Number.MIN_SAFE_INTEGER
+  const targets = request.promptTargets && {
+    positions: Int32Array.from(request.promptTargets.positions, (position, i) =>
+      integer(position, `promptTargets.positions[${i}]`, 1, prompt.length - 1),
+    ),
+    tokens: checkTokens(request.promptTargets.tokens, config.vocabSize, "promptTargets.tokens"),
+  }
+  if (targets !== undefined && targets.positions.length !== targets.tokens.length)
+    throw invalid(`promptTargets: ${targets.tokens.length} tokens for ${targets.positions.length} positions`)
   return {
     prompt,
     samples: integer(request.samples ?? 1, "samples", 1, 65_536),
@@ -136,5 +177,8 @@ export const prepare = (request: SampleRequest, config: ModelConfig, anySeed: ()
     promptLogprobs: request.promptLogprobs ?? false,
     topkPrompt: integer(request.topkPromptLogprobs ?? 0, "topkPromptLogprobs", 0, config.vocabSize),
     topkSample: integer(request.topkSampleLogprobs ?? 0, "topkSampleLogprobs", 0, config.vocabSize),
+    promptTargets: targets,
+    promptDraws: integer(request.promptDraws ?? 0, "promptDraws", 0, config.vocabSize),
+    onToken: request.onToken,
   }
 }

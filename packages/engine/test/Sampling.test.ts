@@ -1,5 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Random } from "@effect-tinker/engine"
+import { Either } from "effect"
 import { draw, largest } from "../src/internal/Draw.js"
 import * as Support from "./support/Goldens.ts"
 
@@ -107,6 +108,72 @@ describe("sampling", () => {
       const sum = topkPrompt!.logprobs.subarray(61 * i, 61 * (i + 1)).reduce((s, v) => s + Math.exp(v), 0)
       expect(sum).toBeCloseTo(1, 5)
     }
+  })
+
+  it("scores other tokens in places of the prompt, and draws some at its temperature", () => {
+    const width = 61
+    const { promptLogprobs, topkPrompt } = right(
+      engine.sample("a", { prompt, maxTokens: 1, promptLogprobs: true, topkPromptLogprobs: width }),
+    )
+    const known = (position: number, token: number) => {
+      const at = topkPrompt!.tokenIds.indexOf(token, width * position)
+      return topkPrompt!.logprobs[at]!
+    }
+    const positions = [3, 1, 1, 5]
+    const tokens = [prompt[3]!, 7, 60, 0]
+    const scored = right(engine.sample("a", { prompt, maxTokens: 1, promptTargets: { positions, tokens } }))
+    expect([...scored.promptTargets!]).toEqual(tokens.map((token, i) => known(positions[i]!, token)))
+    expect(scored.promptTargets![0]).toBe(promptLogprobs![3])
+
+    const run = (seed: number, temperature: number, promptDraws = 50) =>
+      right(engine.sample("a", { prompt, maxTokens: 1, seed, temperature, topK: 1, promptDraws })).promptDraws!
+    const drawn = run(4, 1)
+    expect([drawn.tokens.length, drawn.logprobs.length]).toEqual([250, 250])
+    for (const [i, token] of drawn.tokens.entries())
+      expect(drawn.logprobs[i]).toBe(known(1 + Math.floor(i / 50), token))
+    // Drawn from the whole distribution, whatever top-k says; by the seed; with temperature 0 the likeliest each time.
+    expect(new Set(drawn.tokens.subarray(0, 50)).size).toBeGreaterThan(3)
+    expect(run(4, 1)).toEqual(drawn)
+    expect(run(5, 1).tokens).not.toEqual(drawn.tokens)
+    expect([...run(4, 0, 2).tokens.subarray(0, 2)]).toEqual([topkPrompt!.tokenIds[width], topkPrompt!.tokenIds[width]])
+    // What is sampled does not depend on what is asked about the prompt.
+    const plain = right(engine.sample("a", { prompt, maxTokens: 6, seed: 4 }))
+    expect(right(engine.sample("a", { prompt, maxTokens: 6, seed: 4, promptDraws: 3 })).sequences).toEqual(
+      plain.sequences,
+    )
+
+    for (const [promptTargets, words] of [
+      [{ positions: [0], tokens: [1] }, "positions[0]"],
+      [{ positions: [6], tokens: [1] }, "positions[0]"],
+      [{ positions: [1], tokens: [999] }, "tokens[0]"],
+      [{ positions: [1, 2], tokens: [1] }, "1 tokens for 2 positions"],
+    ] as const)
+      expect(
+        Either.getOrThrow(Either.flip(engine.sample("a", { prompt, maxTokens: 1, promptTargets }))).message,
+      ).toContain(words)
+  })
+
+  it("tells of each token as it is drawn", () => {
+    const told: Array<Array<number>> = Array.from({ length: 40 }, () => [])
+    const { sequences } = right(
+      engine.sample("a", {
+        prompt,
+        samples: 40,
+        maxTokens: 5,
+        seed: 3,
+        topkSampleLogprobs: 2,
+        onToken: (sequence, { logprob, token, top }) => told[sequence]!.push(token, logprob, ...top!.tokenIds),
+      }),
+    )
+    expect(told).toEqual(
+      sequences.map(({ logprobs, tokens, topk }) =>
+        [...tokens].flatMap((token, i) => [
+          token,
+          expect.closeTo(logprobs[i]!, 5),
+          ...topk!.tokenIds.subarray(2 * i, 2 * i + 2),
+        ]),
+      ),
+    )
   })
 
   it("goes step by step, and gives its memory back when it is left", () => {

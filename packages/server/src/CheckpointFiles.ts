@@ -7,6 +7,7 @@
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import { randomUUID } from "node:crypto"
+import { existsSync } from "node:fs"
 import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises"
 import { dirname, join } from "node:path"
 
@@ -38,6 +39,8 @@ export interface Service {
   readonly read: (key: Key) => Effect.Effect<Uint8Array, FileError>
   /** Of what is not there, nothing is removed. */
   readonly remove: (key: Key) => Effect.Effect<void, FileError>
+  /** The last names of the keys that begin so. */
+  readonly list: (key: Key) => Effect.Effect<ReadonlyArray<string>, FileError>
 }
 
 const textOf = (key: Key): string => key.join("/")
@@ -55,6 +58,11 @@ export const memory = (): Service => {
       return bytes === undefined ? new FileError({ key: textOf(key), cause: "is not there" }) : Effect.succeed(bytes)
     },
     remove: (key) => Effect.sync(() => void files.delete(textOf(key))),
+    list: (key) =>
+      Effect.sync(() => {
+        const folder = `${textOf(key)}/`
+        return [...files.keys()].flatMap((name) => (name.startsWith(folder) ? [name.slice(folder.length)] : []))
+      }),
   }
 }
 
@@ -92,6 +100,9 @@ const writeWhole = async (path: string, bytes: Uint8Array): Promise<void> => {
   await flushDirectory(dirname(path))
 }
 
+const namesIn = async (path: string): Promise<ReadonlyArray<string>> =>
+  existsSync(path) ? (await readdir(path)).map(decodeURIComponent) : []
+
 /** What a killed process left half written. */
 const sweep = async (root: string): Promise<void> => {
   await mkdir(root, { recursive: true })
@@ -118,6 +129,7 @@ export const directory = (root: string): Effect.Effect<Service, FileError> => {
       write: (key, bytes) => Effect.uninterruptible(attempt(key, (path) => writeWhole(path, bytes))),
       read: (key) => attempt(key, (path) => readFile(path)),
       remove: (key) => attempt(key, (path) => rm(path, { force: true })),
+      list: (key) => attempt(key, namesIn),
     },
   )
 }

@@ -9,6 +9,10 @@ import type { EngineError } from "@effect-tinker/engine/EngineError"
 import * as Losses from "@effect-tinker/engine/Losses"
 import * as ModelFiles from "@effect-tinker/engine/ModelFiles"
 import * as ChatTemplate from "@effect-tinker/tokenizer/ChatTemplate"
+import * as Message from "@effect-tinker/tokenizer/Message"
+import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
+import type { RendererError } from "@effect-tinker/tokenizer/RendererError"
+import * as Generic from "@effect-tinker/tokenizer/renderers/Generic"
 import type { TemplateError } from "@effect-tinker/tokenizer/TemplateError"
 import type * as Tokenizer from "@effect-tinker/tokenizer/Tokenizer"
 import * as TokenizerBackend from "@effect-tinker/tokenizer/TokenizerBackend"
@@ -21,7 +25,16 @@ import * as Layer from "effect/Layer"
 import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { setImmediate } from "node:timers/promises"
-import { type AdapterConfig, type Backend, type BaseModel, Invalid, type Topk } from "./ModelHost.ts"
+import type { ModelInput } from "effect-tinker/ModelInput"
+import {
+  type AdapterConfig,
+  type Backend,
+  type BaseModel,
+  type ChatMessage,
+  Invalid,
+  type ToolCall,
+  type Topk,
+} from "./ModelHost.ts"
 
 /**
  * A directory in the layout of Hugging Face, under the name that clients ask for it. Without a directory it is the
@@ -55,8 +68,19 @@ interface Loaded {
   readonly base: BaseModel
   readonly engine: Engine.Engine
   readonly tokenizer: Tokenizer.Service | undefined
-  /** One that is refused is no reason not to serve its model. */
-  readonly template: Either.Either<ChatTemplate.ChatTemplate, TemplateError> | undefined
+  /** A template that is refused is no reason not to serve its model. */
+  readonly chat: Either.Either<Chat, RendererError | TemplateError> | undefined
+}
+
+/** How a model talks. */
+interface Chat {
+  readonly renderer: Renderer
+  readonly withTools: (tools: ReadonlyArray<Message.ToolSpec>) => Effect.Effect<Renderer, RendererError | TemplateError>
+  /** The token that ends an answer. */
+  readonly stop: number
+  readonly knowsTools: boolean
+  /** Are thoughts and tool calls marked in its answers? */
+  readonly isTagged: boolean
 }
 
 const failed = (method: string, path: string) => (cause: unknown) =>
@@ -97,8 +121,28 @@ const load = ({ directory, name }: ModelSource) =>
       losses: Losses.names,
       optimizers: ["adamw"],
     }
-    const template = tokenizer && ChatTemplate.fromTokenizer(tokenizer)
-    return { base, engine, tokenizer, template } satisfies Loaded
+    const chat = tokenizer && (yield* Effect.either(chatWith(tokenizer, base.endTokens)))
+    return { base, engine, tokenizer, chat } satisfies Loaded
+  })
+
+const chatWith = (tokenizer: Tokenizer.Service, endTokens: ReadonlyArray<number>) =>
+  Effect.gen(function* () {
+    const template = yield* ChatTemplate.fromTokenizer(tokenizer)
+    // Where the template does not tell what ends an answer, the model's own end does.
+    const end = tokenizer.specialTokens.all.find(({ id }) => id === endTokens[0])?.content
+    const withTools = (tools?: ReadonlyArray<Message.ToolSpec>) =>
+      Effect.catchTag(Generic.make(tokenizer, { template, tools }), "RendererError", (error) =>
+        end === undefined ? error : Generic.make(tokenizer, { template, tools, stop: end }),
+      )
+    const renderer = yield* withTools()
+    const calls = template.source.includes("<tool_call>")
+    return {
+      renderer,
+      withTools,
+      stop: Number(renderer.stopSequences[0]),
+      knowsTools: calls && /\btools\b/.test(template.source),
+      isTagged: calls || template.source.includes("<think>"),
+    } satisfies Chat
   })
 
 /** The engine's own faults are the server's; all others are the caller's. */
@@ -126,6 +170,24 @@ const topkOf = (
     logprobs: topk.logprobs.map((logprob) => (logprob === emptyCell ? Number.NaN : logprob)),
   }
 
+const toMessage = ({ content, name, reasoning, role, toolCallId, toolCalls }: ChatMessage): Message.Message => ({
+  role,
+  content: reasoning === undefined ? content : [Message.thinking(reasoning), Message.text(content)],
+  ...(toolCalls !== undefined && { toolCalls }),
+  ...(toolCallId !== undefined && { toolCallId }),
+  ...(name !== undefined && { name }),
+})
+
+const tokensOf = ({ chunks }: ModelInput): Int32Array =>
+  Int32Array.from(chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [])))
+
+/** What the model can't do is the caller's to know. */
+const run = async <A, E>(effect: Effect.Effect<A, E>, told: (error: E) => Invalid): Promise<A> => {
+  const result = await Effect.runPromise(Effect.either(effect))
+  if (Either.isLeft(result)) throw told(result.left)
+  return result.right
+}
+
 const make = (loaded: ReadonlyArray<Loaded>): Backend => {
   const byName = new Map(loaded.map((one) => [one.base.name, one]))
   const homes = new Map<string, Loaded>()
@@ -146,35 +208,11 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
     return tokenizer
   }
 
-  /** Log probabilities of certain tokens at each place of a prompt, by a pass that looks at nothing else. */
-  const targetsOf = (
-    one: Loaded,
-    adapter: string | undefined,
-    prompt: Int32Array,
-    targets: Int32Array,
-    columns: number,
-  ) => {
-    // A pass tells what comes after a token; a row is about the token itself.
-    const shifted = new Int32Array(prompt.length * columns)
-    shifted.set(targets.subarray(columns))
-    const { outputs } = value(
-      one.engine.forward(
-        adapter,
-        [
-          {
-            tokens: prompt,
-            inputs: {
-              target_tokens: { data: shifted, shape: [prompt.length, columns] },
-              weights: { data: new Float32Array(shifted.length), shape: [prompt.length, columns] },
-            },
-          },
-        ],
-        { name: "cross_entropy" },
-      ),
-    )
-    const logprobs = new Float32Array(targets.length).fill(Number.NaN, 0, columns)
-    logprobs.set((outputs[0]?.logprobs ?? new Float32Array(0)).subarray(0, targets.length - columns), columns)
-    return logprobs
+  const chatOf = (name: string): Chat => {
+    const { chat } = model(name)
+    if (chat === undefined) throw new Invalid(`${name} has no tokenizer, and so no chat template`)
+    if (Either.isLeft(chat)) throw new Invalid(`${name} can't chat: ${chat.left.message}. Use completions`)
+    return chat.right
   }
 
   return {
@@ -227,19 +265,9 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
       if (sampler === undefined) throw new Invalid(`there is no sampler ${id}`)
       const { adapter, home } = sampler
       const { engine, tokenizer } = home
-      const { promptLogprobs, prompt, stopTexts, targets, topkPromptLogprobs, topkSampleLogprobs } = request
+      const { prompt, stopTexts } = request
       if (stopTexts.length > 0 && tokenizer === undefined)
         throw new Invalid(`${home.base.name} has no tokenizer here: stop at token ids`)
-      // The engine shows the tokens of a sequence as they are drawn to whoever decodes them.
-      const rows = new Map<ReadonlyArray<number>, number>()
-      const decode = (tokens: ReadonlyArray<number>): string => {
-        if (onToken !== undefined) {
-          const row = rows.get(tokens) ?? rows.size
-          rows.set(tokens, row)
-          onToken(row, tokens.at(-1) ?? 0)
-        }
-        return tokenizer === undefined || stopTexts.length === 0 ? "" : Effect.runSync(tokenizer.decode(tokens))
-      }
       const run = value(
         engine.startSample(adapter, {
           prompt,
@@ -250,12 +278,16 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
           topP: request.topP,
           seed: request.seed,
           stopTokens: request.stopTokens,
-          ...((stopTexts.length > 0 || onToken !== undefined) && {
-            stopTexts: { texts: stopTexts.length > 0 ? stopTexts : ["\u0000"], decode },
-          }),
-          promptLogprobs,
-          topkPromptLogprobs,
-          topkSampleLogprobs,
+          ...(stopTexts.length > 0 &&
+            tokenizer !== undefined && {
+              stopTexts: { texts: stopTexts, decode: (tokens) => Effect.runSync(tokenizer.decode(tokens)) },
+            }),
+          promptLogprobs: request.promptLogprobs,
+          topkPromptLogprobs: request.topkPromptLogprobs,
+          topkSampleLogprobs: request.topkSampleLogprobs,
+          promptTargets: request.targets,
+          promptDraws: request.promptDraws,
+          onToken,
         }),
       )
       try {
@@ -278,10 +310,8 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
         })),
         promptLogprobs: result.promptLogprobs,
         topkPrompt: topkOf(result.topkPrompt),
-        targets:
-          targets === undefined
-            ? undefined
-            : targetsOf(home, adapter, prompt, Int32Array.from(targets.data), targets.shape[1] ?? 1),
+        targets: result.promptTargets,
+        promptDraws: result.promptDraws,
       }
     },
     files: (config, weights) => {
@@ -299,15 +329,40 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
     },
     encode: (baseModel, text) => Effect.runPromise(texts(baseModel).encode(text, { addSpecialTokens: false })),
     decode: (baseModel, tokens) => Effect.runSync(texts(baseModel).decode(tokens, { skipSpecialTokens: true })),
-    renderChat: async (baseModel, messages) => {
+    pieces: (baseModel, tokens) => {
       const tokenizer = texts(baseModel)
-      const { template } = model(baseModel)
-      if (template === undefined) throw new Invalid(`${baseModel} has no tokenizer, and so no chat template`)
-      const given = messages.map((message) => ({ ...message }))
-      const rendered = Effect.flatMap(template, ({ render }) => render({ messages: given, addGenerationPrompt: true }))
-      const text = await Effect.runPromise(Effect.either(rendered))
-      if (Either.isLeft(text)) throw new Invalid(`${baseModel} can't chat: ${text.left.message}. Use completions`)
-      return Effect.runPromise(tokenizer.encode(text.right, { addSpecialTokens: false }))
+      return Array.from(tokens, (token) => Effect.runSync(tokenizer.decode([token])))
+    },
+    renderChat: async (baseModel, { messages, tools }) => {
+      const chat = chatOf(baseModel)
+      const told = (error: { readonly message: string }) => new Invalid(`${baseModel} can't chat: ${error.message}`)
+      if (tools.length > 0 && !chat.knowsTools)
+        throw new Invalid(`tools: the chat template of ${baseModel} knows none; leave them out`)
+      const renderer = tools.length === 0 ? chat.renderer : await run(chat.withTools(tools), told)
+      const prompt = await run(renderer.generationPrompt(messages.map(toMessage)), told)
+      return { tokens: tokensOf(prompt), stopTokens: [...new Set([...model(baseModel).base.endTokens, chat.stop])] }
+    },
+    readAnswer: async (baseModel, tokens, isDone) => {
+      const chat = chatOf(baseModel)
+      if (!chat.isTagged) {
+        const text = Effect.runSync(texts(baseModel).decode(tokens, { skipSpecialTokens: true }))
+        return { text, reasoning: "", toolCalls: [] }
+      }
+      const parser = chat.renderer.parser()
+      const failed = (error: { readonly message: string }) => new Invalid(error.message)
+      const deltas = [...(await run(parser.push(isDone ? [...tokens, chat.stop] : tokens), failed))]
+      if (isDone) deltas.push(...(await run(parser.finish, failed)))
+      const said = { text: "", reasoning: "", toolCalls: [] as ReadonlyArray<ToolCall> }
+      for (const delta of deltas) {
+        if (delta.type === "text") said.text += delta.text
+        else if (delta.type === "thinking") said.reasoning += delta.thinking
+        else if (delta.type === "end") {
+          said.toolCalls = delta.message.toolCalls ?? []
+          // What could not be read is shown as it was written.
+          for (const { text } of delta.message.unparsedToolCalls ?? []) said.text += text
+        }
+      }
+      return said
     },
   }
 }

@@ -123,8 +123,10 @@ export interface SampleRequest {
   readonly promptLogprobs: boolean
   readonly topkPromptLogprobs: number
   readonly topkSampleLogprobs: number
-  /** One row of token ids for each position of the prompt, whose log probabilities are asked for. */
-  readonly targets: Tensor | undefined
+  /** Tokens whose log probabilities are asked for, each at a position of the prompt from 1 on. */
+  readonly targets: { readonly positions: Int32Array; readonly tokens: Int32Array } | undefined
+  /** So many tokens are drawn, by the temperature alone, in place of each token of the prompt but the first. */
+  readonly promptDraws: number
 }
 
 /**
@@ -159,7 +161,10 @@ export interface SampleOutput {
   /** One for each token of the prompt; NaN for the first. */
   readonly promptLogprobs: Float32Array | undefined
   readonly topkPrompt: Topk | undefined
+  /** One for each target. */
   readonly targets: Float32Array | undefined
+  /** A row for each token of the prompt but the first. */
+  readonly promptDraws: { readonly tokens: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
@@ -175,18 +180,82 @@ export interface File {
  * @since 0.1.0
  * @category models
  */
-export interface ChatMessage {
-  readonly role: string
-  readonly content: string
+export interface ToolCall {
+  readonly id?: string | undefined
+  readonly name: string
+  /** JSON, as it was written. */
+  readonly arguments: string
 }
 
 /**
- * A token as it is drawn: of which sequence, and what it is.
+ * @since 0.1.0
+ * @category models
+ */
+export interface ChatMessage {
+  readonly role: string
+  readonly content: string
+  /** What the model thought before it. */
+  readonly reasoning?: string | undefined
+  readonly toolCalls?: ReadonlyArray<ToolCall> | undefined
+  /** Of a result: which call it answers. */
+  readonly toolCallId?: string | undefined
+  readonly name?: string | undefined
+}
+
+/**
+ * A function that the model may call. `parameters` is a JSON schema.
  *
  * @since 0.1.0
  * @category models
  */
-export type OnToken = (sequence: number, token: number) => void
+export interface Tool {
+  readonly name: string
+  readonly description: string
+  readonly parameters: Readonly<Record<string, unknown>>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Conversation {
+  readonly messages: ReadonlyArray<ChatMessage>
+  readonly tools: ReadonlyArray<Tool>
+}
+
+/**
+ * What a model said, as far as it is certain.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Said {
+  readonly text: string
+  readonly reasoning: string
+  /** Known when all is said. */
+  readonly toolCalls: ReadonlyArray<ToolCall>
+}
+
+/**
+ * A token that was drawn.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface SampledToken {
+  readonly token: number
+  readonly logprob: number
+  /** The likeliest in its place, likeliest first, if they were asked for. */
+  readonly top: { readonly tokenIds: Int32Array; readonly logprobs: Float32Array } | undefined
+}
+
+/**
+ * Hears of a token as it is drawn: of which sequence, and what it is.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type OnToken = (sequence: number, token: SampledToken) => void
 
 /**
  * A request that the model can't do: `invalid` if it is the caller's mistake. Nothing was changed by it.
@@ -247,8 +316,21 @@ export interface Backend {
   readonly files: (config: AdapterConfig, weights: Uint8Array) => Promise<ReadonlyArray<File>> | ReadonlyArray<File>
   readonly encode: (baseModel: string, text: string) => Promise<Int32Array> | Int32Array
   readonly decode: (baseModel: string, tokens: Int32Array) => Promise<string> | string
-  /** The tokens of a conversation, up to where the model's answer begins. */
-  readonly renderChat: (baseModel: string, messages: ReadonlyArray<ChatMessage>) => Promise<Int32Array> | Int32Array
+  /** The text of each token by itself; of half a character there is none, but U+FFFD. */
+  readonly pieces: (baseModel: string, tokens: Int32Array) => Promise<ReadonlyArray<string>> | ReadonlyArray<string>
+  /** The tokens of a conversation, up to where the model's answer begins, and those that end an answer. */
+  readonly renderChat: (baseModel: string, conversation: Conversation) => Promise<Prompt> | Prompt
+  /** What an answer says, without the token that ended it. */
+  readonly readAnswer: (baseModel: string, tokens: Int32Array, isDone: boolean) => Promise<Said> | Said
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface Prompt {
+  readonly tokens: Int32Array
+  readonly stopTokens: ReadonlyArray<number>
 }
 
 /**
@@ -295,7 +377,9 @@ export const methods: ReadonlyArray<Method> = [
   "files",
   "encode",
   "decode",
+  "pieces",
   "renderChat",
+  "readAnswer",
 ]
 
 /**

@@ -29,6 +29,8 @@ export interface ServerOptions {
   readonly snapshotEvery?: number | undefined
   /** Results of which clients are told the size first. 16 MiB. */
   readonly metadataAbove?: number | undefined
+  /** So many bytes of the newest results are held in memory; others are read from the store. 32 MiB. */
+  readonly resultsInMemory?: number | undefined
   /** Flags for `client/config`, by the names of the wire, in place of the server's own. */
   readonly flags?: Readonly<Record<string, boolean | number | string>> | undefined
   /** Where clients find this server, for the addresses of files. By default what the request says. */
@@ -51,6 +53,7 @@ export interface Settings {
   readonly maxQueuedSamples: number
   readonly snapshotEvery: number
   readonly metadataAbove: number
+  readonly resultsInMemory: number
   readonly flags: Readonly<Record<string, boolean | number | string>>
   readonly publicUrl: string | undefined
 }
@@ -72,6 +75,7 @@ export const settings = (options: ServerOptions): Settings => ({
   maxQueuedSamples: options.maxQueuedSamples ?? 4096,
   snapshotEvery: options.snapshotEvery ?? 20,
   metadataAbove: options.metadataAbove ?? 16 * 2 ** 20,
+  resultsInMemory: options.resultsInMemory ?? 32 * 2 ** 20,
   flags: options.flags ?? {},
   publicUrl: options.publicUrl,
 })

@@ -140,7 +140,7 @@ export interface Service {
   ) => Effect.Effect<void, StoreError>
   readonly result: (id: string) => Effect.Effect<ResultRow | undefined, StoreError>
   readonly futures: Effect.Effect<ReadonlyArray<StoredFuture>, StoreError>
-  /** The bodies of a model's requests up to a number are not needed any more. */
+  /** The bodies of a model's requests that are done, up to a number, are not needed any more. */
   readonly dropBodies: (lane: string, upTo: number) => Effect.Effect<void, StoreError>
   readonly dropFutures: (sessionId: string) => Effect.Effect<void, StoreError>
   readonly usage: (owner: string) => Effect.Effect<ReadonlyArray<UsageRow>, StoreError>
@@ -287,7 +287,9 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
       ),
       dropBodies: (lane, upTo) =>
         Effect.asVoid(
-          told("forget bodies")(sql`UPDATE futures SET body = NULL WHERE lane = ${lane} AND seq <= ${upTo}`),
+          told("forget bodies")(
+            sql`UPDATE futures SET body = NULL WHERE lane = ${lane} AND seq <= ${upTo} AND state <> 'queued'`,
+          ),
         ),
       dropFutures: (sessionId) =>
         Effect.asVoid(told("forget futures")(sql`DELETE FROM futures WHERE session_id = ${sessionId}`)),
@@ -337,7 +339,7 @@ export const open = (directory: string | undefined): Effect.Effect<Service, Stor
   Effect.gen(function* () {
     if (directory !== undefined)
       yield* Effect.try({
-        try: () => mkdirSync(directory, { recursive: true }),
+        try: () => mkdirSync(directory, { recursive: true, mode: 0o700 }),
         catch: (cause) => new StoreError({ operation: "make its directory", cause }),
       })
     const url = directory === undefined ? ":memory:" : `file:${join(directory, "tinker.db")}`

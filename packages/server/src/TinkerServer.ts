@@ -22,7 +22,7 @@ import { type Call, json, type Route } from "./internal/Call.ts"
 import type { Core } from "./internal/Core.ts"
 import * as Models from "./internal/Models.ts"
 import { recover } from "./internal/Recovery.ts"
-import { Refusal } from "./internal/Refusal.ts"
+import { asOpenAi, Refusal } from "./internal/Refusal.ts"
 import { chat } from "./internal/routes/Chat.ts"
 import { management } from "./internal/routes/Management.ts"
 import { sampling } from "./internal/routes/Sampling.ts"
@@ -77,21 +77,8 @@ const find = (
   )
 }
 
-const refused = ({ detail, headers, status }: Refusal, root: Route["endpoint"]["root"]): Answer =>
-  root === "oai/api/v1"
-    ? json(
-        {
-          error: {
-            message: typeof detail === "string" ? detail : JSON.stringify(detail),
-            type: status >= 500 ? "server_error" : status === 401 ? "authentication_error" : "invalid_request_error",
-            param: null,
-            code: status,
-          },
-        },
-        status,
-        headers,
-      )
-    : json({ detail }, status, headers)
+const refused = (refusal: Refusal, root: Route["endpoint"]["root"]): Answer =>
+  json(root === "oai/api/v1" ? asOpenAi(refusal) : { detail: refusal.detail }, refusal.status, refusal.headers)
 
 /** Sessions that nobody speaks for any more, and checkpoints whose time is over. */
 const sweep = (core: Core): Effect.Effect<void> =>
@@ -103,12 +90,14 @@ const sweep = (core: Core): Effect.Effect<void> =>
     for (const row of core.state.checkpoints.values())
       if (row.expiresAt !== undefined && row.expiresAt <= now)
         yield* Effect.ignore(Models.removeCheckpoint(core, row, "checkpoint_expired"))
-    for (const session of core.state.sessions.values())
-      if (session.endedAt !== undefined && now - session.endedAt > forgottenAfter) {
-        yield* Effect.ignore(core.store.dropFutures(session.id))
-        for (const future of core.state.futures.values())
-          if (future.sessionId === session.id) core.state.futures.delete(future.id)
-      }
+    for (const session of core.state.sessions.values()) {
+      // Once for each: there are ever more of them.
+      if (session.isForgotten || session.endedAt === undefined || now - session.endedAt <= forgottenAfter) continue
+      session.isForgotten = true
+      yield* Effect.ignore(core.store.dropFutures(session.id))
+      for (const future of core.state.futures.values())
+        if (future.sessionId === session.id) core.state.futures.delete(future.id)
+    }
   })
 
 /** How long the results of a session are to be had after its end. */

@@ -1,11 +1,13 @@
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Scope, Stream } from "effect"
 import { Api, Loss, Optimizer, RestClient, ServiceClient, TrainingJournal, Transport } from "effect-tinker"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
+import { createClient } from "@libsql/client"
 import * as Local from "./support/Local.ts"
+import * as Raw from "./support/Raw.ts"
 
 const adam = Optimizer.adam({ learningRate: 0.3 })
 
@@ -73,6 +75,99 @@ describe("a data directory", () => {
         expect([...before, ...after]).toEqual(expected)
       }
     }).pipe(Effect.scoped, VirtualTime.run),
+  )
+
+  it.live("has a model that was made of a checkpoint, which is gone by then", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const lossOf = ({ post }: Raw.Raw, id: string, seq: number) =>
+        Effect.flatMap(post("forward_backward", Raw.pass(id, seq)), ({ body }) =>
+          Effect.map(
+            post(
+              "retrieve_future",
+              { request_id: body.request_id, allow_metadata_only: false },
+              { accept: "application/json" },
+            ),
+            (told): number => told.body.metrics["loss:sum"],
+          ),
+        )
+      const started = Raw.make({ dataDirectory: path })
+      const { expected, id } = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const raw = yield* started
+          const { ask, model, post, result, session } = raw
+          const sessionId = yield* session
+          const first = yield* model(sessionId)
+          yield* lossOf(raw, first, 1)
+          yield* result(yield* post("optim_step", Raw.step(first, 2)))
+          const saved = yield* result(yield* post("save_weights", { model_id: first, seq_id: 3, path: "mid" }))
+          const of = { session_id: sessionId, model_seq_id: 1, path: saved.body.path, optimizer: true }
+          const made = yield* result(yield* post("load_weights", of))
+          expect(made.body).toMatchObject({ model_id: `${sessionId}:train:1` })
+          const removed = yield* ask("DELETE", `training_runs/${first}/checkpoints/weights/mid`)
+          expect(removed.status).toBe(200)
+          return { id: `${sessionId}:train:1`, expected: yield* lossOf(raw, first, 4) }
+        }),
+      )
+      yield* Effect.scoped(
+        Effect.flatMap(started, (raw) => Effect.map(lossOf(raw, id, 1), (loss) => expect(loss).toBe(expected))),
+      )
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("tells who saved, and was killed before it heard so, what was saved; files of nobody are swept away", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const started = Raw.make({ dataDirectory: path })
+      const weights = () => readdirSync(join(path, "files", "weights"))
+      const { accepted, request } = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { model, post, result, session } = yield* started
+          const request = { model_id: yield* model(yield* session), seq_id: 1, path: "kept" }
+          const accepted = yield* post("save_weights", request)
+          yield* result(accepted)
+          return { accepted, request }
+        }),
+      )
+      const [file] = weights()
+      // As a kill between the two leaves it: the checkpoint is there, its result is not.
+      const client = createClient({ url: `file:${join(path, "tinker.db")}` })
+      yield* Effect.promise(() =>
+        client.execute({
+          sql: "UPDATE futures SET state = 'queued', finished = NULL, result = NULL, body = ? WHERE operation = ?",
+          args: [JSON.stringify(request), "save_weights"],
+        }),
+      )
+      client.close()
+      writeFileSync(join(path, "files", "weights", "nobody"), "x")
+      writeFileSync(join(path, "files", "weights", ".part-1"), "x")
+      mkdirSync(join(path, "files", "snapshots"), { recursive: true })
+      writeFileSync(join(path, "files", "snapshots", "nobody%201"), "x")
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { ask, result } = yield* started
+          expect((yield* result(accepted)).body).toMatchObject({ path: expect.stringMatching(/weights\/kept$/) })
+          expect((yield* ask("GET", "checkpoints")).body.checkpoints.length).toBe(1)
+          expect(weights()).toEqual([file])
+          expect(readdirSync(join(path, "files", "snapshots"))).toEqual([])
+        }),
+      )
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("has no weights of samplers without a name, once their session is over", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { model, post, result, session } = yield* Raw.make({ dataDirectory: path })
+      const sessionId = yield* session
+      const id = yield* model(sessionId)
+      const saved = { model_id: id, seq_id: 1, sampling_session_seq_id: 0 }
+      yield* result(yield* post("save_weights_for_sampler", saved))
+      yield* result(yield* post("save_weights_for_sampler", { model_id: id, seq_id: 2, path: "named" }))
+      expect(readdirSync(join(path, "files", "weights")).length).toBe(2)
+      yield* post(`sessions/${sessionId}/finish`, { reason: { type: "success" }, detail: null })
+      expect(readdirSync(join(path, "files", "weights")).length).toBe(1)
+    }).pipe(Effect.scoped),
   )
 
   it.effect("has checkpoints and results, of sessions that are over, too", () =>

@@ -50,6 +50,10 @@ describe("the embedded engine", () => {
           Effect.map((all) => [...all].map(({ metrics }) => metrics["loss:sum"] ?? 0)),
         )
         expect(losses.at(-1)).toBeLessThan((losses[0] ?? 0) / 2)
+        const { metrics, outputs } = yield* training.forward(data, Loss.crossEntropy)
+        const each = outputs.flatMap(({ elementwise_loss }) => [...(elementwise_loss?.data ?? [])].map(Number))
+        expect(each.length).toBe(12)
+        expect(each.reduce((sum, one) => sum + one, 0)).toBeCloseTo(metrics["loss:sum"] ?? 0, 3)
         const sampler = yield* training.saveWeightsAndGetSamplingClient()
         const { sequences } = yield* sampler.sample({ prompt: [10, 21], params: { maxTokens: 5, seed: 1, stop: [] } })
         expect(sequences[0]?.tokens.length).toBe(5)

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Fiber, Redacted } from "effect"
+import { Effect, Either, Fiber, Redacted } from "effect"
+import { ForwardBackward, Loss } from "effect-tinker"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import type { ServerOptions } from "@effect-tinker/server"
 import * as Raw from "./support/Raw.ts"
@@ -52,6 +53,32 @@ describe("numbers", () => {
         const other = yield* post("forward_backward", Raw.pass(id, 1, [9, 8, 7]))
         expect([other.status, other.body.detail]).toEqual([409, expect.stringContaining("seq_id 1")])
       }),
+    ),
+  )
+
+  it.live("of a large pass are told again by either wire", () =>
+    Effect.scoped(
+      Effect.flatMap(Raw.make(), ({ model, post, session }) =>
+        Effect.gen(function* () {
+          const modelId = yield* model(yield* session)
+          const tokens = Array.from({ length: 201 }, (_, i) => (i * 7) % 120)
+          const data = Array.from({ length: 60 }, (_, i) => ({
+            modelInput: tokens.slice(0, -1),
+            inputs: { targetTokens: tokens.slice(1), weights: tokens.slice(1).map(() => i / 60) },
+          }))
+          const batch = Either.getOrThrow(Loss.prepareUnknown(Loss.crossEntropy, data))
+          const request = { modelId, seqId: 1, batch, forwardOnly: false }
+          const bytes = Either.getOrThrow(ForwardBackward.toProtobuf(request))
+          // Large enough to be read in turns.
+          expect(bytes.length).toBeGreaterThan(64 * 1024)
+          const first = yield* post("forward_backward", bytes, { "content-type": "application/x-protobuf" })
+          expect(first.status).toBe(200)
+          const again = yield* post("forward_backward", Either.getOrThrow(ForwardBackward.toJson(request)))
+          expect(again.body).toEqual(first.body)
+          const other = { ...request, batch: { ...batch, data: batch.data.slice(1) } }
+          expect((yield* post("forward_backward", Either.getOrThrow(ForwardBackward.toJson(other)))).status).toBe(409)
+        }),
+      ),
     ),
   )
 
@@ -180,6 +207,21 @@ describe("sessions", () => {
     ),
   )
 
+  it.effect("have results for an hour after their end", () =>
+    run(({ model, post, result, session }) =>
+      Effect.gen(function* () {
+        const id = yield* session
+        const accepted = yield* post("optim_step", Raw.step(yield* model(id), 1))
+        const told = yield* result(accepted)
+        yield* post(`sessions/${id}/finish`, { reason: { type: "success" }, detail: null })
+        yield* Effect.sleep("50 minutes")
+        expect(yield* result(accepted)).toEqual(told)
+        yield* Effect.sleep("15 minutes")
+        expect((yield* result(accepted)).status).toBe(404)
+      }),
+    ),
+  )
+
   it.effect("are made once, however often they are asked for under one key", () =>
     run(({ ask, post }) =>
       Effect.gen(function* () {
@@ -305,6 +347,12 @@ describe("samples", () => {
               prev_cursor: 0,
             })
             expect(finished.body.completions).toEqual([{ state: "failed", request_id: first.body.request_id }])
+            const none = yield* post("retrieve_futures", {
+              target: { type: "sampling_session", sampling_session_id: sampler, cloned_sampler_id: 0 },
+              prev_cursor: finished.body.cursor,
+              timeout: 1,
+            })
+            expect(none.body).toMatchObject({ completions: [], cursor: finished.body.cursor })
             expect((yield* sample(2)).status).toBe(200)
             open()
           }),

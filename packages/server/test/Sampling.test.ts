@@ -1,6 +1,14 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Option } from "effect"
-import { Loss, Optimizer, RestClient, ServiceClient } from "effect-tinker"
+import { Effect, Either, Option } from "effect"
+import {
+  Loss,
+  Optimizer,
+  RestClient,
+  SampleResult,
+  type SamplingClient,
+  ServiceClient,
+  TensorData,
+} from "effect-tinker"
 import * as Local from "./support/Local.ts"
 
 const adam = Optimizer.adam({ learningRate: 0.3 })
@@ -59,6 +67,122 @@ describe("samples", () => {
         expect(String.fromCharCode(...(sequences[0]?.tokens ?? []))).toBe("bcab")
         const after = yield* training.forward(Local.batch(), Loss.crossEntropy)
         expect(after.metrics).toEqual(before.metrics)
+      }),
+    ),
+  )
+})
+
+describe("what is asked about a prompt", () => {
+  /** The log probabilities of all tokens in each place, by the likeliest. */
+  const known = Effect.gen(function* () {
+    const service = yield* ServiceClient.ServiceClient
+    const sampler = yield* service.createSamplingClient({ baseModel: Local.baseModel })
+    const prompt = codes("abcd")
+    const whole = yield* sampler.sample({ prompt, topkPromptLogprobs: 128, params: { maxTokens: 1 } })
+    const topk = Option.getOrThrow(whole.topkPromptLogprobs)
+    const at = (position: number, token: number) =>
+      SampleResult.topkRow(topk, position)?.find(([id]) => id === token)?.[1]
+    return { sampler, prompt, at }
+  })
+
+  it.effect("tokens of one's choice, dense and sparse, row i about token i + 1, and 0 for -1", () =>
+    Local.run(
+      Effect.gen(function* () {
+        const { at, prompt, sampler } = yield* known
+        const ask = (targetPromptLogprobs: TensorData.Int64Tensor) =>
+          Effect.map(
+            sampler.sample({ prompt, targetPromptLogprobs, params: { maxTokens: 1 } }),
+            ({ targetPromptLogprobs }) => Option.getOrThrow(targetPromptLogprobs),
+          )
+        const dense = yield* ask(
+          Either.getOrThrow(
+            TensorData.int64([
+              [98, -1],
+              [-1, -1],
+              [7, 100],
+            ]),
+          ),
+        )
+        expect([dense.shape, dense.sparse, [...dense.data]]).toEqual([
+          [3, 2],
+          undefined,
+          [at(1, 98), 0, 0, 0, at(3, 7), at(3, 100)],
+        ])
+        const sparse = { crowIndices: [0, 0, 2, 3], colIndices: [0, 3, 1] }
+        const some = yield* ask(Either.getOrThrow(TensorData.int64([5, -1, 9], { shape: [3, 4], sparse })))
+        expect([some.shape, [...some.data]]).toEqual([
+          [3, 4],
+          [at(2, 5), 0, at(3, 9)],
+        ])
+        expect([...(some.sparse?.crowIndices ?? [])]).toEqual(sparse.crowIndices)
+        expect([...(some.sparse?.colIndices ?? [])]).toEqual(sparse.colIndices)
+      }),
+    ),
+  )
+
+  it.effect("tokens that are drawn in place of its own", () =>
+    Local.run(
+      Effect.gen(function* () {
+        const { at, prompt, sampler } = yield* known
+        const ask = (seed: number) =>
+          Effect.map(
+            sampler.sample({ prompt, promptAltTokensK: 20, params: { maxTokens: 1, seed } }),
+            ({ promptAltTokens }) => Option.getOrThrow(promptAltTokens),
+          )
+        const { logprobs, tokens } = yield* ask(1)
+        expect([tokens.dtype, tokens.shape, logprobs.shape]).toEqual(["int64", [3, 20], [3, 20]])
+        expect([...logprobs.data]).toEqual(
+          [...tokens.data].map((token, i) => at(1 + Math.floor(i / 20), Number(token))),
+        )
+        // Drawn, not the likeliest in order; and by the seed.
+        expect(new Set([...tokens.data].slice(0, 20)).size).toBeGreaterThan(5)
+        expect((yield* ask(1)).tokens.data).toEqual(tokens.data)
+        expect((yield* ask(2)).tokens.data).not.toEqual(tokens.data)
+      }),
+    ),
+  )
+
+  it.effect("its last tokens only, the likeliest in their places too", () =>
+    Local.run(
+      Effect.gen(function* () {
+        const { at, prompt, sampler } = yield* known
+        const { promptLogprobs, topkPromptLogprobs } = yield* sampler.sample({
+          prompt,
+          promptLogprobs: true,
+          promptLogprobsLastN: 2,
+          topkPromptLogprobs: 3,
+          params: { maxTokens: 1 },
+        })
+        const expected = [Number.NaN, Number.NaN, at(2, 99), at(3, 100)]
+        expect([...Option.getOrThrow(promptLogprobs)]).toEqual(expected)
+        const topk = Option.getOrThrow(topkPromptLogprobs)
+        expect([0, 1, 2, 3].map((row) => SampleResult.topkRow(topk, row)?.length ?? null)).toEqual([null, null, 3, 3])
+        expect([...(yield* sampler.computeLogprobs(prompt, { lastN: 2 }))]).toEqual(expected)
+      }),
+    ),
+  )
+
+  it.effect("what makes no sense is refused by its name", () =>
+    Local.run(
+      Effect.gen(function* () {
+        const { prompt, sampler } = yield* known
+        const targets = (rows: ReadonlyArray<ReadonlyArray<number>>) => ({
+          targetPromptLogprobs: Either.getOrThrow(TensorData.int64(rows)),
+        })
+        const refused: ReadonlyArray<readonly [Partial<SamplingClient.Request>, string]> = [
+          [targets([[1], [1], [1], [1]]), "target_prompt_logprobs: expected a row for each of the 3 tokens"],
+          [targets([[1], [128], [1]]), "target_prompt_logprobs[1]: 128 is not in the vocabulary"],
+          [targets([[1], [-2], [1]]), "target_prompt_logprobs[1]: -2"],
+          [targets([[-1], [-1], [-1]]), "target_prompt_logprobs: names no token"],
+          [{ promptLogprobs: true, promptLogprobsLastN: 4 }, "prompt_logprobs_last_n: expected at most 3"],
+          [{ promptAltTokensK: 129 }, "prompt_alt_tokens_k: expected at most 128"],
+          [{ topkPromptLogprobs: 129 }, "topk_prompt_logprobs: expected at most 128"],
+          [{ topkSampleLogprobs: 129 }, "topk_sample_logprobs: expected at most 128"],
+        ]
+        for (const [request, words] of refused) {
+          const error = yield* Effect.flip(sampler.sample({ prompt, params: { maxTokens: 1 }, ...request }))
+          expect([error._tag, error.message]).toEqual(["RequestRejected", expect.stringContaining(words)])
+        }
       }),
     ),
   )

@@ -78,9 +78,12 @@ export interface Request {
   readonly topkPromptLogprobs?: number | undefined
   /** The likeliest tokens of each position of the sample. */
   readonly topkSampleLogprobs?: number | undefined
-  /** So many sampled tokens in place of each token of the prompt. */
+  /** So many tokens, drawn at the temperature, in place of each token of the prompt but the first. */
   readonly promptAltTokensK?: number | undefined
-  /** Token ids, one row for each position of the prompt, whose log probabilities are wanted. */
+  /**
+   * Token ids whose log probabilities are wanted, one row for each token of the prompt but the first. -1 asks for
+   * nothing, and gets 0.
+   */
   readonly targetPromptLogprobs?: TensorData.Input<"int64"> | undefined
   readonly recordStabilityInfo?: boolean | undefined
 }

@@ -11,11 +11,15 @@ const atOnce = 32
 
 const emptyCell = -99_999
 
+/** Draws in place of the prompt come from a stream that no sequence has. */
+const promptStream = -1
+
 interface Row {
+  readonly index: number
   readonly random: Random.Random
   readonly tokens: Array<number>
   readonly logprobs: Array<number>
-  readonly topk: Array<{ readonly ids: Int32Array; readonly logprobs: ReadonlyArray<number> }>
+  readonly topk: Array<{ readonly tokenIds: Int32Array; readonly logprobs: Float32Array }>
   /** Keys [layer][kvHead][headDim][room] and values [layer][room][kvHeads x headDim]; 0 when given back. */
   keys: number
   values: number
@@ -27,7 +31,7 @@ const table = (rows: ReadonlyArray<Row["topk"][number] | undefined>, k: number):
   const logprobs = new Float32Array(rows.length * k).fill(emptyCell)
   for (const [i, row] of rows.entries()) {
     if (row === undefined) continue
-    tokenIds.set(row.ids, i * k)
+    tokenIds.set(row.tokenIds, i * k)
     logprobs.set(row.logprobs, i * k)
   }
   return { k, length: rows.length, tokenIds, logprobs }
@@ -54,11 +58,36 @@ export function* sample(
   const promptTop: Array<Row["topk"][number] | undefined> = [undefined]
   const last = new Float32Array(vocabSize)
   let lastLse = 0
-  const all = promptLogprobs !== undefined || request.topkPrompt > 0
+  const targets = request.promptTargets
+  const targetLogprobs = targets && new Float32Array(targets.tokens.length)
+  const targetsAt = new Map<number, Array<number>>()
+  targets?.positions.forEach((position, i) => {
+    const cells = targetsAt.get(position) ?? []
+    cells.push(i)
+    targetsAt.set(position, cells)
+  })
+  const draws = request.promptDraws
+  const drawn = draws === 0 ? undefined : new Int32Array((length - 1) * draws)
+  const drawnLogprobs = new Float32Array(drawn?.length ?? 0)
+  const promptRandom = Random.make(request.seed, promptStream)
+  const all = promptLogprobs !== undefined || request.topkPrompt > 0 || targets !== undefined || draws > 0
 
   const topOf = (row: Float32Array, lse: number, k: number) => {
-    const ids = largest(row, k)
-    return { ids, logprobs: Array.from(ids, (id) => (row[id] ?? 0) - lse) }
+    const tokenIds = largest(row, k)
+    return { tokenIds, logprobs: Float32Array.from(tokenIds, (id) => (row[id] ?? 0) - lse) }
+  }
+  /** What is told of a token of the prompt, from the logits before it. */
+  const score = (at: number, row: Float32Array, lse: number) => {
+    if (promptLogprobs !== undefined) promptLogprobs[at] = (row[prompt[at] ?? 0] ?? 0) - lse
+    if (request.topkPrompt > 0) promptTop.push(topOf(row, lse, request.topkPrompt))
+    if (targets !== undefined && targetLogprobs !== undefined)
+      for (const cell of targetsAt.get(at) ?? []) targetLogprobs[cell] = (row[targets.tokens[cell] ?? 0] ?? 0) - lse
+    if (drawn === undefined) return
+    for (let i = (at - 1) * draws; i < at * draws; i++) {
+      const token = draw(row, { temperature: request.temperature, topK: -1, topP: 1 }, promptRandom)
+      drawn[i] = token
+      drawnLogprobs[i] = (row[token] ?? 0) - lse
+    }
   }
   const store = (keys: number, values: number, layer: number, from: number, count: number, k: number, v: number) => {
     // Keys lie turned: every position of one coordinate next to each other, as the product with queries reads them.
@@ -69,9 +98,12 @@ export function* sample(
   }
   const accept = (row: Row, logits: Float32Array, lse: number) => {
     const token = draw(logits, request, row.random)
+    const logprob = (logits[token] ?? 0) - lse
+    const top = request.topkSample > 0 ? topOf(logits, lse, request.topkSample) : undefined
     row.tokens.push(token)
-    row.logprobs.push((logits[token] ?? 0) - lse)
-    if (request.topkSample > 0) row.topk.push(topOf(logits, lse, request.topkSample))
+    row.logprobs.push(logprob)
+    if (top !== undefined) row.topk.push(top)
+    request.onToken?.(row.index, { token, logprob, top })
     if (request.stopTokens.has(token)) row.stopped = "stop"
     else if (request.stopTexts !== undefined && request.stopTexts.texts.length > 0) {
       const text = request.stopTexts.decode(row.tokens)
@@ -95,10 +127,8 @@ export function* sample(
             const row = floats.subarray(logits + r * vocabSize, logits + (r + 1) * vocabSize)
             const lse = (floats[stats + 2 * r] ?? 0) + Math.log(floats[stats + 2 * r + 1] ?? 0)
             const next = all ? first + r + 1 : length
-            if (next < length) {
-              if (promptLogprobs !== undefined) promptLogprobs[next] = (row[prompt[next] ?? 0] ?? 0) - lse
-              if (request.topkPrompt > 0) promptTop.push(topOf(row, lse, request.topkPrompt))
-            } else {
+            if (next < length) score(next, row, lse)
+            else {
               last.set(row)
               lastLse = lse
             }
@@ -116,7 +146,7 @@ export function* sample(
         memory.floats.copyWithin(keys, promptKeys, promptKeys + cacheSize)
         memory.floats.copyWithin(values, promptValues, promptValues + cacheSize)
         const random = Random.make(request.seed, begin + i)
-        return { random, tokens: [], logprobs: [], topk: [], keys, values, stopped: undefined }
+        return { index: begin + i, random, tokens: [], logprobs: [], topk: [], keys, values, stopped: undefined }
       })
       for (const row of rows) accept(row, last, lastLse)
       for (;;) {
@@ -142,6 +172,8 @@ export function* sample(
       sequences,
       promptLogprobs,
       topkPrompt: request.topkPrompt > 0 ? table(promptTop, request.topkPrompt) : undefined,
+      promptTargets: targetLogprobs,
+      promptDraws: drawn && { tokens: drawn, logprobs: drawnLogprobs },
     }
   } finally {
     for (const block of held) memory.free(block)

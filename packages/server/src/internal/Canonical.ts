@@ -38,7 +38,8 @@ export const ofPass = ({ config, data, forwardOnly, loss, modelId, seqId }: Pass
     }
     for (const [name, tensor] of inputs) {
       update(hash, `${name} ${tensor.dtype} ${tensor.shape?.join() ?? ""}`)
-      update(hash, Float64Array.from(tensor.data, Number))
+      // Integers are held narrow where they fit, whichever wire they came by.
+      update(hash, tensor.data)
       if (tensor.sparse !== undefined) {
         update(hash, tensor.sparse.crowIndices)
         update(hash, tensor.sparse.colIndices)

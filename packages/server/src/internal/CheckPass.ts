@@ -41,14 +41,24 @@ export const tokensOf = (input: ModelInput, model: BaseModel, field: string): Ch
     : Either.left(bad(field, `${length} tokens are more than the context of ${model.name} (${model.maxContextLength})`))
 }
 
-const dense = (tensor: TensorData.TensorData, field: string): Checked<Tensor> =>
-  Either.mapBoth(TensorData.toNumbers(tensor, field), {
+const dense = (tensor: TensorData.TensorData, field: string): Checked<Tensor> => {
+  const { data, shape = [data.length], sparse } = tensor
+  // Nearly all are as the model takes them.
+  if (sparse === undefined && !(data instanceof BigInt64Array)) return Either.right({ data, shape })
+  return Either.mapBoth(TensorData.toNumbers(tensor, field), {
     onLeft: ({ message }) => bad(field, message),
     onRight: (values) => ({
       data: tensor.dtype === "int64" ? Int32Array.from(values) : Float32Array.from(values),
       shape: tensor.shape ?? [values.length],
     }),
   })
+}
+
+const firstNaN = (values: Float32Array): number => {
+  // A loop: a callback for each of half a million numbers holds everybody up.
+  for (let i = 0; i < values.length; i++) if (values[i] !== values[i]) return i
+  return -1
+}
 
 const policy = ["logprobs", "advantages"]
 
@@ -108,7 +118,7 @@ const exampleOf = (
         return yield* Either.left(
           bad(at(name), `expected one for each of the ${targets.data.length} targets, got ${tensor.data.length}`),
         )
-      const nothing = tensor.data.findIndex(Number.isNaN)
+      const nothing = tensor.data instanceof Float32Array ? firstNaN(tensor.data) : -1
       if (nothing >= 0) return yield* Either.left(bad(`${at(name)}[${nothing}]`, "is not a number"))
     }
     return { tokens, inputs: read }

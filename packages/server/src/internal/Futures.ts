@@ -14,13 +14,7 @@ import { Refusal, refuse } from "./Refusal.ts"
 import type { Future, Job, Lane, Outcome, Taken } from "./State.ts"
 
 /** What a request is, before it is accepted. */
-export interface Submission {
-  readonly owner: string
-  readonly sessionId: string
-  readonly lane: string
-  readonly seq: number | undefined
-  readonly operation: string
-  readonly hash: string
+export interface Submission extends Pick<Future, "owner" | "sessionId" | "lane" | "seq" | "operation" | "hash"> {
   readonly contentType: string
   readonly body: Uint8Array
   readonly job: Job
@@ -143,8 +137,18 @@ export const outcomeOf = (row: {
   return row.state === "failed" ? { _tag: "Failed", ...told } : { _tag: "Refused", ...told }
 }
 
-/** Larger results stay in the store, if there is one on disk, and are read when they are asked for. */
-const keptInMemory = 64 * 1024
+/** Results are mostly asked for at once: the newest are at hand, the others are read from the store. */
+const keep = ({ settings, state }: Core, future: Future, outcome: Outcome): void => {
+  future.outcome = outcome
+  state.atHand.push(future)
+  state.atHandBytes += future.size
+  while (state.atHandBytes > settings.resultsInMemory) {
+    const oldest = state.atHand.shift()
+    if (oldest === undefined) return
+    state.atHandBytes -= oldest.size
+    oldest.outcome = undefined
+  }
+}
 
 const hour = 3_600_000
 
@@ -161,7 +165,7 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
       const finished = ++core.state.finished
       // What failed is repeated after a restart, too: it may have used gradients up.
       const kept = ran && outcome._tag !== "Refused" && job?.changes === true
-      yield* core.store
+      const isStored = yield* core.store
         .finish(future.id, finished, row, {
           keepBody: kept,
           usage:
@@ -177,16 +181,18 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
               : [],
         })
         .pipe(
+          Effect.as(true),
           Effect.catchAll((error) =>
             // It happened, and can't be written: what is in memory still tells it, a restart would do it again.
-            Effect.logError(error.message),
+            Effect.as(Effect.logError(error.message), false),
           ),
         )
       future.finished = finished
       future.failed = outcome._tag !== "Result"
       future.size = row.result.length
       future.job = undefined
-      future.outcome = core.store.durable && row.result.length > keptInMemory ? undefined : outcome
+      if (isStored) keep(core, future, outcome)
+      else future.outcome = outcome
       yield* Deferred.succeed(future.done, undefined)
     }),
   )
@@ -206,11 +212,11 @@ export const work = (core: Core, future: Future): Effect.Effect<void> =>
             error: message,
             category: reason === "invalid" ? "user" : "server",
           }),
-        Refusal: ({ detail }) =>
+        Refusal: ({ message, status }) =>
           Effect.succeed<Outcome>({
             _tag: "Failed",
-            error: typeof detail === "string" ? detail : JSON.stringify(detail),
-            category: "user",
+            error: message,
+            category: status >= 500 ? "server" : "user",
           }),
       }),
       Effect.catchAllDefect((defect) =>

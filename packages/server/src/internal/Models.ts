@@ -11,10 +11,20 @@ import type { StoreError } from "../Store.ts"
 import type { Core } from "./Core.ts"
 import { settle } from "./Futures.ts"
 import { bad, Refusal } from "./Refusal.ts"
-import type { CheckpointRow, Future, Model, ModelRow, Payload, Session, SessionRow } from "./State.ts"
+import {
+  type CheckpointRow,
+  type Future,
+  type Model,
+  type ModelRow,
+  newLane,
+  type Payload,
+  type Session,
+  type SessionRow,
+} from "./State.ts"
 
 export const weightsKey = (file: string): ReadonlyArray<string> => ["weights", file]
-const snapshotKey = (modelId: string, seq: number): ReadonlyArray<string> => ["snapshots", `${modelId} ${seq}`]
+const snapshotName = (modelId: string, seq: number): string => `${modelId} ${seq}`
+const snapshotKey = (modelId: string, seq: number): ReadonlyArray<string> => ["snapshots", snapshotName(modelId, seq)]
 
 /** Trouble with the disk: the work could not be done, and it is not the caller's fault. */
 export const broken = (error: FileError | StoreError): Refusal => new Refusal({ status: 503, detail: error.message })
@@ -32,8 +42,17 @@ export const modelRow = ({
   ...row
 }: Model): ModelRow => row
 
-export const sessionRow = ({ lastSeen: _seen, models: _models, samplers: _samplers, ...row }: Session): SessionRow =>
-  row
+export const sessionRow = ({
+  isForgotten: _forgotten,
+  lastSeen: _seen,
+  models: _models,
+  samplers: _samplers,
+  ...row
+}: Session): SessionRow => row
+
+/** What the snapshot has is not done again. A token in a body, e.g. for the weights of somebody else, goes with it. */
+export const forgetBodies = ({ store }: Core, model: Model): Effect.Effect<void> =>
+  Effect.ignore(store.dropBodies(model.id, model.snapshot))
 
 /** The model as it is after this number, on disk; what came before it need not be done again after a restart. */
 export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<void> =>
@@ -45,8 +64,8 @@ export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<v
     model.snapshot = seq
     model.updates = 0
     yield* core.store.put("model", model.id, modelRow(model))
-    yield* core.store.dropBodies(model.id, seq)
-    if (before > 0 && before !== seq) yield* core.files.remove(snapshotKey(model.id, before))
+    yield* forgetBodies(core, model)
+    if (before >= 0 && before !== seq) yield* core.files.remove(snapshotKey(model.id, before))
   }).pipe(
     // Without it a restart takes longer, no more.
     Effect.catchAll((error) => Effect.logWarning(`no snapshot of ${model.id}: ${error.message}`)),
@@ -70,19 +89,49 @@ export const checkName = (name: string): Effect.Effect<string, Refusal> =>
 export const pathOf = (trainingRunId: string, kind: Checkpoint.Kind, name: string): string =>
   Either.getOrThrow(Checkpoint.make({ trainingRunId, kind, name })).toString()
 
+/** Those that can be sampled from: a sampler ends with its session. */
+const openSamplers = ({ state }: Core) =>
+  [...state.samplers.values()].filter(({ sessionId }) => state.sessions.get(sessionId)?.state === "active")
+
 /** Is it still the file of a checkpoint, or of a sampler? */
-const isUsed = ({ state }: Core, file: string): boolean =>
-  [...state.checkpoints.values()].some((row) => row.file === file) ||
-  [...state.samplers.values()].some((sampler) => sampler.weights?.file === file)
+const isUsed = (core: Core, file: string): boolean =>
+  [...core.state.checkpoints.values()].some((row) => row.file === file) ||
+  openSamplers(core).some((sampler) => sampler.weights?.file === file)
 
 /** Removes a file that nobody has a use for any more. */
 export const forgetFile = (core: Core, file: string): Effect.Effect<void> =>
   isUsed(core, file) ? Effect.void : Effect.ignore(core.files.remove(weightsKey(file)))
 
+/** Files that were written for what a killed process never said yes to, or has forgotten since. */
+export const removeStrays = (core: Core): Effect.Effect<void, FileError> => {
+  const snapshots = new Set(
+    [...core.state.models.values()]
+      .filter(({ state }) => state !== "gone")
+      .map(({ id, snapshot }) => snapshotName(id, snapshot)),
+  )
+  const sweep = (folder: string, isKept: (name: string) => boolean) =>
+    Effect.flatMap(core.files.list([folder]), (names) =>
+      Effect.forEach(
+        names.filter((name) => !isKept(name)),
+        (name) => core.files.remove([folder, name]),
+        { discard: true },
+      ),
+    )
+  return Effect.zipRight(
+    sweep("weights", (name) => isUsed(core, name)),
+    sweep("snapshots", (name) => snapshots.has(name)),
+  )
+}
+
 export interface SaveOptions {
   readonly userMetadata?: CheckpointRow["userMetadata"]
   readonly ttlSeconds?: number | undefined
+  /** The number of the request. */
+  readonly seqId: number
 }
+
+/** Who saves: a model, by a request. */
+export const savedBy = (model: Model, seqId: number): string => `${model.id} ${seqId}`
 
 /** The weights of a model under a file name of their own. */
 export const writeWeights = (
@@ -96,6 +145,37 @@ export const writeWeights = (
     yield* Effect.mapError(core.files.write(weightsKey(file), bytes), broken)
     return { file, size: bytes.length }
   })
+
+/** The run of a copy: it was never trained here, and can be looked up like any other. */
+export const keepRun = (
+  core: Core,
+  id: string,
+  { config, optimizerConfig, userMetadata }: CheckpointRow,
+  { now, owner }: { readonly now: number; readonly owner: string },
+  projectId: string | undefined,
+): Effect.Effect<void, Refusal> => {
+  const row: ModelRow = {
+    id,
+    owner,
+    sessionId: "",
+    number: 0,
+    config,
+    optimizerConfig,
+    userMetadata,
+    createdAt: now,
+    projectId,
+    snapshot: -1,
+  }
+  return Effect.map(Effect.mapError(core.store.put("model", id, row), broken), () => {
+    core.state.models.set(id, {
+      ...row,
+      lane: { ...newLane(id), closed: true },
+      lastRequest: now,
+      state: "gone",
+      updates: 0,
+    })
+  })
+}
 
 /** Known from now on, and after a power cut. What was under the same name is no more. */
 export const keepCheckpoint = (
@@ -132,6 +212,9 @@ export const saveCheckpoint = (
   options: SaveOptions,
 ): Effect.Effect<CheckpointRow, HostError | Refusal> =>
   Effect.gen(function* () {
+    const before = core.state.checkpoints.get(pathOf(model.id, kind, name))
+    // Killed between keeping it and telling so.
+    if (before?.savedBy === savedBy(model, options.seqId)) return before
     const { file, size } = yield* writeWeights(core, model, kind === "training")
     const createdAt = yield* Clock.currentTimeMillis
     const row: CheckpointRow = {
@@ -149,6 +232,7 @@ export const saveCheckpoint = (
       public: false,
       expiresAt: options.ttlSeconds === undefined ? undefined : createdAt + options.ttlSeconds * 1000,
       file,
+      savedBy: savedBy(model, options.seqId),
     }
     yield* keepCheckpoint(core, row)
     return row
@@ -174,12 +258,12 @@ export const dropModel = (core: Core, model: Model): Effect.Effect<void> =>
     yield* settleAll(core, model.lane.held.values(), `Model ${model.id} is gone`)
     model.lane.held.clear()
     yield* Effect.ignore(core.host.drop(model.id))
-    if (model.snapshot > 0) yield* Effect.ignore(core.files.remove(snapshotKey(model.id, model.snapshot)))
+    if (model.snapshot >= 0) yield* Effect.ignore(core.files.remove(snapshotKey(model.id, model.snapshot)))
   })
 
 /** What the host has open, and nobody samples from any more. */
 const closeUnused = (core: Core): Effect.Effect<void> => {
-  const used = new Set([...core.state.samplers.values()].map(({ baseModel, weights }) => weights?.file ?? baseModel))
+  const used = new Set(openSamplers(core).map(({ baseModel, weights }) => weights?.file ?? baseModel))
   return Effect.forEach(
     [...core.state.opened.keys()].filter((key) => !used.has(key) && (core.state.talking.get(key) ?? 0) === 0),
     (key) => {
@@ -190,7 +274,7 @@ const closeUnused = (core: Core): Effect.Effect<void> => {
   )
 }
 
-/** The end of a session, however it comes: models and samplers go, checkpoints and what was counted stay. */
+/** The end of a session, however it comes: models and samplers end with it, checkpoints and what was counted stay. */
 export const endSession = (
   core: Core,
   session: Session,
@@ -203,19 +287,13 @@ export const endSession = (
     session.detail = end.detail
     session.endedAt = yield* Clock.currentTimeMillis
     yield* Effect.forEach(session.models.values(), (model) => dropModel(core, model), { discard: true })
-    const { futures, samplers } = core.state
     yield* settleAll(
       core,
-      [...futures.values()].filter(({ sessionId }) => sessionId === session.id),
+      [...core.state.futures.values()].filter(({ sessionId }) => sessionId === session.id),
       `Session ${session.id} is ${end.state}`,
     )
-    const files: Array<string> = []
-    for (const sampler of session.samplers.values()) {
-      samplers.delete(sampler.id)
-      if (sampler.weights !== undefined) files.push(sampler.weights.file)
-      yield* Effect.ignore(core.store.remove("sampler", sampler.id))
-    }
     yield* closeUnused(core)
-    yield* Effect.forEach(files, (file) => forgetFile(core, file), { discard: true })
+    for (const { weights } of session.samplers.values())
+      if (weights !== undefined) yield* forgetFile(core, weights.file)
     yield* Effect.ignore(core.store.put("session", session.id, sessionRow(session)))
   })

@@ -14,6 +14,7 @@ import * as ResultMessages from "effect-tinker/serving/ResultMessages"
 import * as Routing from "effect-tinker/serving/Routing"
 import * as TensorData from "effect-tinker/TensorData"
 import { HostError, type PassOutput, type Tensor, type Update } from "../ModelHost.ts"
+import * as Breath from "./Breath.ts"
 import { type Call, isProtobuf, jsonOf, read } from "./Call.ts"
 import * as Canonical from "./Canonical.ts"
 import { check } from "./CheckPass.ts"
@@ -68,29 +69,51 @@ const onModel = <E>(model: Model, run: Effect.Effect<Payload, E>): Effect.Effect
       : new HostError({ reason: "invalid", message: `Model ${model.id} could not be made or is gone` }),
   )
 
+interface Work {
+  readonly model: Model
+  readonly seq: number
+  readonly hash: string
+  readonly run: Effect.Effect<Payload, HostError | Refusal>
+  readonly changes: boolean
+  readonly counts?: Job["counts"]
+  readonly after?: Effect.Effect<void>
+}
+
+const prepared = ({ after, changes, counts = [], hash, model, run, seq }: Work): Prepared => ({
+  model,
+  seq,
+  hash,
+  job: {
+    run: onModel(model, run),
+    changes,
+    baseModel: model.config.baseModel,
+    counts,
+    ...(after !== undefined && { after }),
+  },
+})
+
+const oneCheckpoint: Job["counts"] = [{ kind: "checkpoint", count: 1 }]
+
 // Passes
 
-const readPass = (
-  call: Call,
-  path: "forward" | "forward_backward",
-): Either.Either<PassRequest.PassRequest, Refusal> => {
-  const encoding = call.request.headers["content-encoding"] ?? "identity"
-  if (encoding !== "identity")
-    return Either.left(new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` }))
-  if (isProtobuf(call.request))
-    return Either.mapLeft(
-      Either.flatMap(PassRequest.message(call.request.body), PassRequest.fromMessage),
-      (problem) => new Refusal({ status: 422, detail: problem }),
-    )
-  return Either.flatMap(jsonOf(call), (body) =>
-    path === "forward"
-      ? Either.mapBoth(Routing.read(PassRequest.ForwardBody, body), { onLeft: invalid, onRight: PassRequest.fromBody })
-      : Either.mapBoth(Routing.read(PassRequest.ForwardBackwardBody, body), {
-          onLeft: invalid,
-          onRight: PassRequest.fromBody,
-        }),
-  )
-}
+const readPass = (call: Call, path: "forward" | "forward_backward"): Effect.Effect<PassRequest.PassRequest, Refusal> =>
+  Effect.gen(function* () {
+    const { body, headers } = call.request
+    const encoding = headers["content-encoding"] ?? "identity"
+    if (encoding !== "identity")
+      return yield* new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` })
+    const strange = (problem: string) => new Refusal({ status: 422, detail: problem })
+    if (isProtobuf(call.request)) {
+      const message = yield* Either.mapLeft(PassRequest.message(body), strange)
+      yield* Breath.after(body.length)
+      return yield* Either.mapLeft(PassRequest.fromMessage(message), strange)
+    }
+    const json = yield* jsonOf(call)
+    yield* Breath.after(body.length)
+    return path === "forward"
+      ? PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBody, json), invalid))
+      : PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBackwardBody, json), invalid))
+  })
 
 const tensorData = ({ data, shape }: Tensor): TensorData.TensorData =>
   data instanceof Float32Array
@@ -117,25 +140,25 @@ const pass =
       const model = yield* Owned.model(core, call, request.modelId)
       const base = baseModelOf(core, model.config.baseModel)
       if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is not served any more`)
+      const breath = Breath.after(call.request.body.length)
+      yield* breath
       const checked = yield* check(request, base)
+      yield* breath
+      const hash = Canonical.ofPass(request)
+      yield* breath
       const tokens = checked.examples.reduce((sum, example) => sum + example.tokens.length, 0)
-      return {
+      return prepared({
         model,
         seq: request.seqId,
-        hash: Canonical.ofPass(request),
-        job: {
-          run: onModel(
-            model,
-            Effect.map(
-              Effect.suspend(() => core.host.pass(model.id, checked)),
-              passPayload,
-            ),
-          ),
-          changes: !request.forwardOnly,
-          baseModel: base.name,
-          counts: [{ kind: "training", count: tokens }],
-        },
-      }
+        hash,
+        run: Effect.suspend(() => core.host.pass(model.id, checked)).pipe(
+          Effect.zipLeft(breath),
+          Effect.map(passPayload),
+          Effect.zipLeft(breath),
+        ),
+        changes: !request.forwardOnly,
+        counts: [{ kind: "training", count: tokens }],
+      })
     })
 
 // Updates
@@ -165,25 +188,18 @@ const optimStep: Prepare = (core, call) =>
         update.type === "adamw" ? "adam_params" : "optimizer_params",
         `the model was created for ${model.config.optimizer}, not for ${update.type}`,
       )
-    return {
+    return prepared({
       model,
       seq: input.seqId,
       hash: bodyHash(call),
-      job: {
-        run: onModel(
-          model,
-          Effect.map(core.host.step(model.id, update), (metrics) =>
-            Models.result(Training.OptimStepResult, { metrics: named(metrics) }),
-          ),
-        ),
-        changes: true,
-        baseModel: model.config.baseModel,
-        counts: [],
-        after: Effect.suspend(() =>
-          ++model.updates >= core.settings.snapshotEvery ? Models.snapshot(core, model, input.seqId) : Effect.void,
-        ),
-      },
-    }
+      run: Effect.map(core.host.step(model.id, update), (metrics) =>
+        Models.result(Training.OptimStepResult, { metrics: named(metrics) }),
+      ),
+      changes: true,
+      after: Effect.suspend(() =>
+        ++model.updates >= core.settings.snapshotEvery ? Models.snapshot(core, model, input.seqId) : Effect.void,
+      ),
+    })
   })
 
 // Weights
@@ -194,27 +210,23 @@ const saveWeights: Prepare = (core, call) =>
     const model = yield* Owned.model(core, call, input.modelId)
     const name = yield* Models.checkName(input.path)
     const path = Models.pathOf(model.id, "training", name)
-    return {
+    return prepared({
       model,
       seq: input.seqId,
       hash: bodyHash(call),
-      job: {
-        run: onModel(
-          model,
-          Effect.suspend(() => {
-            if (input.overwrite !== true && core.state.checkpoints.has(path))
-              return bad("path", `${path} exists already; "overwrite": true replaces it`)
-            return Effect.as(
-              Models.saveCheckpoint(core, model, "training", name, input),
-              Models.result(Training.SaveWeightsResult, { path }),
-            )
-          }),
-        ),
-        changes: false,
-        baseModel: model.config.baseModel,
-        counts: [{ kind: "checkpoint", count: 1 }],
-      },
-    }
+      run: Effect.suspend(() => {
+        const before = core.state.checkpoints.get(path)
+        const isOwn = before?.savedBy === Models.savedBy(model, input.seqId)
+        if (input.overwrite !== true && before !== undefined && !isOwn)
+          return bad("path", `${path} exists already; "overwrite": true replaces it`)
+        return Effect.as(
+          Models.saveCheckpoint(core, model, "training", name, input),
+          Models.result(Training.SaveWeightsResult, { path }),
+        )
+      }),
+      changes: false,
+      counts: oneCheckpoint,
+    })
   })
 
 const saveWeightsExternal: Prepare = (core, call) =>
@@ -224,22 +236,16 @@ const saveWeightsExternal: Prepare = (core, call) =>
     const name = yield* Models.checkName(input.path)
     if ((input.ageEncryptionRecipients ?? []).length > 0)
       return yield* bad("age_encryption_recipients", "files are not encrypted here; leave it out")
-    return {
+    return prepared({
       model,
       seq: input.seqId,
       hash: bodyHash(call),
-      job: {
-        run: onModel(
-          model,
-          Effect.map(Models.saveCheckpoint(core, model, "external", name, input), ({ path, size }) =>
-            Models.result(Training.SaveWeightsExternalResult, { path, sizeBytes: Option.some(size) }),
-          ),
-        ),
-        changes: false,
-        baseModel: model.config.baseModel,
-        counts: [{ kind: "checkpoint", count: 1 }],
-      },
-    }
+      run: Effect.map(Models.saveCheckpoint(core, model, "external", name, input), ({ path, size }) =>
+        Models.result(Training.SaveWeightsExternalResult, { path, sizeBytes: Option.some(size) }),
+      ),
+      changes: false,
+      counts: oneCheckpoint,
+    })
   })
 
 const saved = (told: Partial<typeof Training.SaveWeightsForSamplerResult.Type>): Payload =>
@@ -273,18 +279,15 @@ const saveWeightsForSampler: Prepare = (core, call) =>
         : Effect.map(Models.saveCheckpoint(core, model, "sampler", yield* Models.checkName(path), input), (row) =>
             saved({ path: Option.some(row.path) }),
           )
-    return {
+    return prepared({
       model,
       seq: input.seqId,
       // The reference takes another number for the sampler every time it asks again, and means the same save.
       hash: bodyHash(call, ["sampling_session_seq_id"]),
-      job: {
-        run: onModel(model, run),
-        changes: false,
-        baseModel: model.config.baseModel,
-        counts: path === undefined ? [] : [{ kind: "checkpoint", count: 1 }],
-      },
-    }
+      run,
+      changes: false,
+      counts: path === undefined ? [] : oneCheckpoint,
+    })
   })
 
 const loadWeights: Prepare = (core, call) =>
@@ -298,30 +301,21 @@ const loadWeights: Prepare = (core, call) =>
         "path",
         `it is of ${config.baseModel} with rank ${config.rank}, the model of ${model.config.baseModel} with rank ${model.config.rank}`,
       )
-    return {
+    return prepared({
       model,
       seq: input.seqId,
       hash: bodyHash(call),
-      job: {
-        run: onModel(
-          model,
-          Effect.flatMap(Models.readWeights(core, row.file), (weights) =>
-            Effect.as(
-              core.host.restore(model.id, weights, input.optimizer),
-              Models.result(Training.LoadWeightsResult, {
-                path: Option.some(row.path),
-                modelId: Option.some(model.id),
-              }),
-            ),
-          ),
+      run: Models.readWeights(core, row.file).pipe(
+        Effect.flatMap((weights) => core.host.restore(model.id, weights, input.optimizer)),
+        // The checkpoint may be deleted as soon as this is told.
+        Effect.zipRight(Models.snapshot(core, model, input.seqId)),
+        Effect.as(
+          Models.result(Training.LoadWeightsResult, { path: Option.some(row.path), modelId: Option.some(model.id) }),
         ),
-        changes: true,
-        baseModel: config.baseModel,
-        counts: [],
-        // The checkpoint may be deleted before a restart would need it.
-        after: Models.snapshot(core, model, input.seqId),
-      },
-    }
+      ),
+      changes: true,
+      after: Models.forgetBodies(core, model),
+    })
   })
 
 /** A checkpoint that can be trained on from. */

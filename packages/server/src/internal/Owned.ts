@@ -28,13 +28,14 @@ export const session = (core: Core, asking: Asking, id: string): Effect.Effect<S
   })
 
 export const model = (core: Core, asking: Asking, id: string): Effect.Effect<Model, Refusal> =>
-  Effect.flatMap(own(asking, core.state.models.get(id), `Model ${id}`), (model) =>
-    Effect.flatMap(session(core, asking, model.sessionId), () => {
+  Effect.flatMap(own(asking, core.state.models.get(id), `Model ${id}`), (model) => {
+    if (model.sessionId === "") return refuse(404, `${id} is a copy of weights, not a model that is trained`)
+    return Effect.flatMap(session(core, asking, model.sessionId), () => {
       if (model.state === "gone") return refuse(404, `Model ${id} was unloaded`)
       model.lastRequest = asking.now
       return Effect.succeed(model)
-    }),
-  )
+    })
+  })
 
 export const anySampler = ({ state }: Core, asking: Asking, id: string): Effect.Effect<Sampler, Refusal> =>
   own(asking, state.samplers.get(id), `Sampler ${id}`)

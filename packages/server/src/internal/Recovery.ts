@@ -5,6 +5,7 @@ import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import { Accepted } from "effect-tinker/api/Futures"
 import * as Api from "effect-tinker/Api"
+import type { FileError } from "../CheckpointFiles.ts"
 import type { StoreError, StoredFuture } from "../Store.ts"
 import type { Call } from "./Call.ts"
 import { read } from "./Call.ts"
@@ -79,8 +80,10 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
       lane.taken.set(seq, { future })
       const done = row.state !== "queued"
       if (done) lane.next = Math.max(lane.next, seq + 1)
+      // Killed between the snapshot of a model that was made, and telling so: it is made again.
+      else if (seq === 0) model.snapshot = -1
       // The snapshot has it, or there is nothing to repeat.
-      if (seq <= model.snapshot && model.snapshot > 0) continue
+      if (done && seq <= model.snapshot) continue
       if (done && row.body === null) continue
       const call = callOf(row, now)
       const prepared = seq === 0 ? yield* Effect.either(remaking(core, model, row.operation, call)) : undefined
@@ -109,7 +112,7 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
         if (job !== undefined) repeat.push(row.state === "result" ? job.run : Effect.ignore(job.run))
       } else open.push(future)
     }
-    if (model.snapshot > 0) {
+    if (model.snapshot >= 0) {
       yield* Models.restoreSnapshot(core, model)
       model.state = "ready"
     }
@@ -147,19 +150,19 @@ const recoverSample = (core: Core, row: StoredFuture): Effect.Effect<void> =>
     const job = yield* Effect.either(
       Effect.flatMap(read(Api.sample, callOf(row, now)), (input) => sampleJob(core, sampler, input)),
     )
-    if (job._tag === "Left") return yield* giveUp(core, future, JSON.stringify(job.left.detail))
+    if (job._tag === "Left") return yield* giveUp(core, future, job.left.message)
     future.job = job.right
     yield* begin(core, sampler, future)
   })
 
-export const recover = (core: Core): Effect.Effect<void, StoreError> =>
+export const recover = (core: Core): Effect.Effect<void, StoreError | FileError> =>
   Effect.gen(function* () {
     const { state, store } = core
     const now = yield* Clock.currentTimeMillis
     // The shapes are those that this version wrote: the store refuses what a newer one did.
     for (const row of (yield* store.all("session")) as ReadonlyArray<SessionRow>)
       // Nobody could be heard while the server was away.
-      state.sessions.set(row.id, { ...row, lastSeen: now, models: new Map(), samplers: new Map() })
+      state.sessions.set(row.id, { ...row, lastSeen: now, isForgotten: false, models: new Map(), samplers: new Map() })
     for (const row of (yield* store.all("checkpoint")) as ReadonlyArray<CheckpointRow>)
       state.checkpoints.set(row.path, row)
     for (const row of (yield* store.all("sampler")) as ReadonlyArray<SamplerRow>) {
@@ -183,6 +186,7 @@ export const recover = (core: Core): Effect.Effect<void, StoreError> =>
     }
     for (const { lane, seq } of (yield* store.all("refused")) as ReadonlyArray<{ lane: string; seq: number }>)
       state.models.get(lane)?.lane.taken.set(seq, "refused")
+    yield* Models.removeStrays(core)
     const byModel = new Map<string, Array<StoredFuture>>()
     for (const row of yield* store.futures) {
       const model = state.models.get(row.lane)
@@ -202,6 +206,8 @@ export const recover = (core: Core): Effect.Effect<void, StoreError> =>
         } else yield* giveUp(core, future, "the server was restarted")
       }
     }
+    for (const sampler of state.samplers.values())
+      sampler.finished.sort(({ finished: a = 0 }, { finished: b = 0 }) => a - b)
     for (const [id, rows] of byModel) {
       const model = state.models.get(id)
       if (model === undefined) continue

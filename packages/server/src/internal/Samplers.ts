@@ -75,18 +75,39 @@ const topkOf = (topk: ModelHost.Topk | undefined, k: number): Option.Option<Topk
   return Option.some({ k, length, tokenIds, logprobs })
 }
 
-const alternatives = (topk: ModelHost.Topk | undefined, k: number) =>
-  Option.map(topkOf(topk, k), ({ length, logprobs, tokenIds }) => ({
-    tokens: Either.getOrThrow(TensorData.int64(tokenIds, { shape: [length, k] })),
-    logprobs: Either.getOrThrow(TensorData.float32(logprobs, { shape: [length, k] })),
-  }))
+/** Only the last rows, where so asked; the others are not told. */
+const withoutFirst = (topk: ModelHost.Topk, rows: number): ModelHost.Topk => ({
+  ...topk,
+  logprobs: topk.logprobs.slice().fill(Number.NaN, 0, Math.max(0, rows) * topk.k),
+})
 
-/** Only the last ones, where so asked; the others are not told. */
-const lastOnly = (logprobs: Float32Array, last: number | undefined): Float32Array =>
-  last === undefined ? logprobs : logprobs.fill(Number.NaN, 0, Math.max(0, logprobs.length - last))
+const drawsOf = ({ promptDraws }: ModelHost.SampleOutput, k: number) =>
+  Option.map(Option.fromNullable(promptDraws), ({ logprobs, tokens }) => {
+    const shape = [tokens.length / k, k]
+    return {
+      tokens: Either.getOrThrow(TensorData.int64(tokens, { shape })),
+      logprobs: Either.getOrThrow(TensorData.float32(logprobs, { shape })),
+    }
+  })
 
-const payloadOf = (output: ModelHost.SampleOutput, request: SampleRequest): Payload =>
-  ResultMessages.samplePayload(
+/** In the shape and layout of what was asked; 0 where nothing was. */
+const targetsTold = ({ targets }: ModelHost.SampleOutput, asked: SampleRequest["targetPromptLogprobs"]) =>
+  Option.map(
+    Option.all([Option.fromNullable(targets), Option.fromNullable(asked)]),
+    ([logprobs, { data, shape, sparse }]) => {
+      let next = 0
+      const cells = Float32Array.from(data as ArrayLike<number | bigint>, (token) =>
+        token < 0 ? 0 : (logprobs[next++] ?? 0),
+      )
+      return Either.getOrThrow(
+        TensorData.float32(cells, { shape: shape ?? [], ...(sparse !== undefined && { sparse }) }),
+      )
+    },
+  )
+
+const payloadOf = (output: ModelHost.SampleOutput, request: SampleRequest, length: number): Payload => {
+  const untold = request.promptLogprobsLastN === undefined ? 0 : length - request.promptLogprobsLastN
+  return ResultMessages.samplePayload(
     {
       sequences: output.sequences.map(({ logprobs, stopReason, tokens, topk }) => ({
         tokens,
@@ -96,39 +117,67 @@ const payloadOf = (output: ModelHost.SampleOutput, request: SampleRequest): Payl
         sequenceId: Option.none(),
       })),
       promptLogprobs: Option.map(Option.fromNullable(output.promptLogprobs), (logprobs) =>
-        lastOnly(logprobs, request.promptLogprobsLastN),
+        logprobs.slice().fill(Number.NaN, 0, untold),
       ),
-      topkPromptLogprobs: topkOf(output.topkPrompt, request.topkPromptLogprobs ?? 0),
+      topkPromptLogprobs: topkOf(
+        output.topkPrompt && withoutFirst(output.topkPrompt, untold),
+        request.topkPromptLogprobs ?? 0,
+      ),
       promptCacheHitTokens: 0,
-      targetPromptLogprobs: Option.map(Option.fromNullable(output.targets), (targets) =>
-        Either.getOrThrow(TensorData.float32(targets, { shape: request.targetPromptLogprobs?.shape ?? [] })),
-      ),
-      promptAltTokens: alternatives(output.topkPrompt, request.promptAltTokensK ?? 0),
+      targetPromptLogprobs: targetsTold(output, request.targetPromptLogprobs),
+      promptAltTokens: drawsOf(output, request.promptAltTokensK ?? 0),
     },
     "protobuf",
   )
+}
 
+/** The cells that name a token: row i of what is asked is about token i + 1 of the prompt, and -1 asks for nothing. */
 const targetsOf = (request: SampleRequest, base: ModelHost.BaseModel, length: number) =>
   Either.gen(function* () {
-    const targets = request.targetPromptLogprobs
-    if (targets === undefined) return undefined
-    const values = yield* Either.mapLeft(TensorData.toNumbers(targets, "target_prompt_logprobs"), ({ message }) =>
-      bad("target_prompt_logprobs", message),
-    )
-    if (targets.shape?.[0] !== length)
+    const asked = request.targetPromptLogprobs
+    if (asked === undefined) return undefined
+    const field = "target_prompt_logprobs"
+    const [rows = 0, columns = 0] = asked.shape ?? []
+    if (rows !== length - 1)
       return yield* Either.left(
-        bad(
-          "target_prompt_logprobs",
-          `expected a row for each of the ${length} tokens, got ${targets.shape?.[0] ?? 0}`,
-        ),
+        bad(field, `expected a row for each of the ${length - 1} tokens after the first, got ${rows}`),
       )
-    const strange = values.findIndex((token) => token < 0 || token >= base.vocabSize)
-    if (strange >= 0)
-      return yield* Either.left(
-        bad(`target_prompt_logprobs[${strange}]`, `${values[strange]} is not in the vocabulary of ${base.name}`),
-      )
-    return { data: Int32Array.from(values), shape: targets.shape }
+    const positions: Array<number> = []
+    const tokens: Array<number> = []
+    let row = 0
+    for (const [i, value] of asked.data.entries()) {
+      const token = Number(value)
+      if (asked.sparse === undefined) row = Math.floor(i / columns)
+      else while (i >= (asked.sparse.crowIndices[row + 1] ?? Infinity)) row++
+      if (token === -1) continue
+      if (token < 0 || token >= base.vocabSize)
+        return yield* Either.left(
+          bad(
+            `${field}[${i}]`,
+            `${token} is not in the vocabulary of ${base.name} (0 to ${base.vocabSize - 1}), nor -1`,
+          ),
+        )
+      positions.push(row + 1)
+      tokens.push(token)
+    }
+    return tokens.length === 0
+      ? yield* Either.left(bad(field, "names no token"))
+      : { positions: Int32Array.from(positions), tokens: Int32Array.from(tokens) }
   })
+
+/** So many likeliest tokens are told at the most. */
+const checkWidths = (request: SampleRequest, base: ModelHost.BaseModel) =>
+  Either.all(
+    (
+      [
+        ["topk_prompt_logprobs", request.topkPromptLogprobs],
+        ["topk_sample_logprobs", request.topkSampleLogprobs],
+        ["prompt_alt_tokens_k", request.promptAltTokensK],
+      ] as const
+    ).map(([field, k = 0]) =>
+      k > base.vocabSize ? Either.left(bad(field, `expected at most ${base.vocabSize}, got ${k}`)) : Either.void,
+    ),
+  )
 
 const stopsOf = (stop: NonNullable<SampleRequest["samplingParams"]>["stop"], base: ModelHost.BaseModel) => {
   const texts: Array<string> = []
@@ -160,9 +209,13 @@ export const sampleJob = (
       return yield* bad("prompt", `fills the context of ${base.name} (${base.maxContextLength}): nothing can follow`)
     const numSamples = request.numSamples ?? 1
     if (numSamples > 1024) return yield* bad("num_samples", `expected at most 1024, got ${numSamples}`)
-    const k = Math.max(request.topkPromptLogprobs ?? 0, request.promptAltTokensK ?? 0)
-    if (Math.max(k, request.topkSampleLogprobs ?? 0) > base.vocabSize)
-      return yield* bad("topk_prompt_logprobs", `expected at most ${base.vocabSize}`)
+    yield* checkWidths(request, base)
+    const last = request.promptLogprobsLastN
+    if (last !== undefined && last > prompt.length - 1)
+      return yield* bad(
+        "prompt_logprobs_last_n",
+        `expected at most ${prompt.length - 1}, the tokens after the first, got ${last}`,
+      )
     const asked: ModelHost.SampleRequest = {
       prompt,
       numSamples,
@@ -173,9 +226,10 @@ export const sampleJob = (
       topP,
       ...stopsOf(stop, base),
       promptLogprobs: request.promptLogprobs === true,
-      topkPromptLogprobs: k,
+      topkPromptLogprobs: request.topkPromptLogprobs ?? 0,
       topkSampleLogprobs: request.topkSampleLogprobs ?? 0,
       targets: yield* targetsOf(request, base, prompt.length),
+      promptDraws: request.promptAltTokensK ?? 0,
     }
     const counts: Array<Counted> = [{ kind: "sampling_prefill", count: prompt.length }]
     return {
@@ -183,7 +237,7 @@ export const sampleJob = (
         Effect.map(core.host.sample(key, asked), (output) => {
           const drawn = output.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0)
           counts.push({ kind: "sampling_sample", count: drawn })
-          return payloadOf(output, request)
+          return payloadOf(output, request, prompt.length)
         }),
       ),
       changes: false,

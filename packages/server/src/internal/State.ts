@@ -28,6 +28,8 @@ export interface SessionRow {
 
 export interface Session extends SessionRow {
   lastSeen: number
+  /** Are its results gone? */
+  isForgotten: boolean
   readonly models: Map<string, Model>
   readonly samplers: Map<string, Sampler>
 }
@@ -110,7 +112,9 @@ export interface ModelRow {
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
   readonly createdAt: number
-  /** The number up to which the snapshot has everything; 0 if there is none. */
+  /** Of a run without a session: a copy. */
+  readonly projectId?: string | undefined
+  /** The number up to which the snapshot has everything; -1 if there is none. */
   snapshot: number
 }
 
@@ -164,6 +168,8 @@ export interface CheckpointRow {
   expiresAt: number | undefined
   /** Another one for every save, so that who samples from an older one goes on with that. */
   readonly file: string
+  /** The request that saved it. Done again after a kill, it is told what it did. */
+  readonly savedBy?: string | undefined
 }
 
 export interface State {
@@ -183,6 +189,9 @@ export interface State {
   /** Samples of each owner that wait or run. */
   readonly sampling: Map<string, number>
   finished: number
+  /** Whose results are in memory, the oldest first, and how large they are together. */
+  readonly atHand: Array<Future>
+  atHandBytes: number
 }
 
 export const emptyState = (): State => ({
@@ -197,6 +206,8 @@ export const emptyState = (): State => ({
   talking: new Map(),
   sampling: new Map(),
   finished: 0,
+  atHand: [],
+  atHandBytes: 0,
 })
 
 export const newLane = (key: string): Lane => ({

@@ -1,4 +1,6 @@
 /** What goes between the server and the thread of a model. */
+import type { SampledToken } from "../ModelHost.ts"
+
 export interface Start {
   readonly module: string
   readonly data: unknown
@@ -11,4 +13,4 @@ export type Ask =
 export type Reply =
   | { readonly id: number; readonly value: unknown }
   | { readonly id: number; readonly error: { readonly reason: "invalid" | "internal"; readonly message: string } }
-  | { readonly id: number; readonly sequence: number; readonly token: number }
+  | { readonly id: number; readonly sequence: number; readonly token: SampledToken }

@@ -177,6 +177,21 @@ const topkOf = (rows: ReadonlyArray<Float64Array | undefined>, k: number) => {
   return { k, tokenIds, logprobs }
 }
 
+const draws = (rows: ReadonlyArray<Float64Array | undefined>, { promptDraws, seed, temperature }: SampleRequest) => {
+  const next = random(seed - 1)
+  const drawn = rows.flatMap((row) =>
+    Array.from({ length: promptDraws }, () => {
+      let left = next()
+      const token = row!.findIndex((logprob) => (left -= Math.exp(logprob / temperature)) <= 0)
+      return [token, row!.at(token)!] as const
+    }),
+  )
+  return {
+    tokens: Int32Array.from(drawn, ([token]) => token),
+    logprobs: Float32Array.from(drawn, ([, logprob]) => logprob),
+  }
+}
+
 export const make = (options: { readonly delay?: () => Promise<void> } = {}): Backend => {
   const adapters = new Map<string, Adapter>()
   const samplers = new Map<string, Float32Array>()
@@ -241,30 +256,31 @@ export const make = (options: { readonly delay?: () => Promise<void> } = {}): Ba
       return {
         sequences: Array.from({ length: request.numSamples }, (_, index) => {
           const { logprobs, stopReason, tokens } = draw(table, request, index, request.prompt.at(-1)!)
-          for (const token of tokens) onToken?.(index, token)
           const drawn = tokens.map((_, i) => {
             const row = new Float64Array(vocabSize)
             logSoftmax(table, i === 0 ? request.prompt.at(-1)! : tokens[i - 1]!, row)
             return row
           })
-          return {
-            tokens: Int32Array.from(tokens),
-            logprobs: Float32Array.from(logprobs),
-            stopReason,
-            topk: topkOf(drawn, request.topkSampleLogprobs),
-          }
+          const topk = topkOf(drawn, request.topkSampleLogprobs)
+          for (const [i, token] of tokens.entries())
+            onToken?.(index, {
+              token,
+              logprob: logprobs[i]!,
+              top: topk && {
+                tokenIds: topk.tokenIds.slice(i * topk.k, (i + 1) * topk.k),
+                logprobs: topk.logprobs.slice(i * topk.k, (i + 1) * topk.k),
+              },
+            })
+          return { tokens: Int32Array.from(tokens), logprobs: Float32Array.from(logprobs), stopReason, topk }
         }),
         promptLogprobs: request.promptLogprobs
           ? Float32Array.from(rows, (row, i) => row?.[request.prompt[i]!] ?? Number.NaN)
           : undefined,
         topkPrompt: topkOf(rows, request.topkPromptLogprobs),
         targets:
-          request.targets === undefined
-            ? undefined
-            : Float32Array.from(request.targets.data, (token, i) => {
-                const row = rows[Math.floor(i / (request.targets?.shape[1] ?? 1))]
-                return row?.[token] ?? Number.NaN
-              }),
+          request.targets &&
+          Float32Array.from(request.targets.tokens, (token, i) => rows[request.targets!.positions[i]!]![token]!),
+        promptDraws: request.promptDraws === 0 ? undefined : draws(rows.slice(1), request),
       }
     },
     files: (config, weights) => [
@@ -273,10 +289,16 @@ export const make = (options: { readonly delay?: () => Promise<void> } = {}): Ba
     ],
     encode: (_, text) => Int32Array.from(text, (char) => char.charCodeAt(0) % vocabSize),
     decode: (_, tokens) => String.fromCharCode(...tokens),
-    renderChat: (_, messages) =>
-      Int32Array.from(
-        messages.map(({ content, role }) => `${role}: ${content}\n`).join("") + "assistant: ",
+    pieces: (_, tokens) => Array.from(tokens, (token) => String.fromCharCode(token)),
+    renderChat: (_, { messages, tools }) => ({
+      tokens: Int32Array.from(
+        tools.map(({ name }) => `tool ${name}\n`).join("") +
+          messages.map(({ content, role }) => `${role}: ${content}\n`).join("") +
+          "assistant: ",
         (char) => char.charCodeAt(0) % vocabSize,
       ),
+      stopTokens: [0],
+    }),
+    readAnswer: (_, tokens) => ({ text: String.fromCharCode(...tokens), reasoning: "", toolCalls: [] }),
   }
 }

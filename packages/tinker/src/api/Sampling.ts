@@ -90,7 +90,7 @@ export const SampleRequest = Wire.struct({
   topkPromptLogprobs: Wire.withDefault(Schema.NonNegativeInt, 0),
   topkSampleLogprobs: Wire.withDefault(Schema.NonNegativeInt, 0),
   promptAltTokensK: Wire.withDefault(Schema.NonNegativeInt, 0),
-  /** Token ids, one row for each position of the prompt. */
+  /** Token ids, one row for each token of the prompt but the first; -1 asks for nothing. */
   targetPromptLogprobs: Wire.omitted(Targets),
   /** Only together with `promptLogprobs`. */
   promptLogprobsLastN: Wire.omitted(Schema.Int.pipe(Schema.positive())),

@@ -60,7 +60,19 @@ const byName = <A>(entries: ReadonlyArray<readonly [string, A]>): ReadonlyMap<st
   new Map(entries.toSorted(([a], [b]) => (a < b ? -1 : 1)))
 
 /** A copy, so that it lies aligned. */
-const copyOf = (bytes: Uint8Array): ArrayBuffer => Uint8Array.from(bytes).buffer
+const copyOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer
+
+/** Token ids travel as int64, and nearly always fit half of that: then they are held so, as from the other wire. */
+const integers = (bytes: Uint8Array): Int32Array | BigInt64Array => {
+  const halves = int32s(bytes)
+  const low = new Int32Array(halves.length >> 1)
+  for (let i = 0; i < low.length; i++) {
+    const value = halves[2 * i] ?? 0
+    if (halves[2 * i + 1] !== value >> 31) return int64s(bytes)
+    low[i] = value
+  }
+  return low
+}
 
 const int32s = (bytes: Uint8Array): Int32Array => new Int32Array(copyOf(bytes), 0, bytes.length >> 2)
 const int64s = (bytes: Uint8Array): BigInt64Array => new BigInt64Array(copyOf(bytes), 0, bytes.length >> 3)
@@ -79,7 +91,7 @@ const tensorOf = ({ dtype, encoding, shape }: Tensor, name: string): Read<Tensor
     dtype === DType.DTYPE_FLOAT32
       ? TensorData.float32(float32s(bytes), options)
       : dtype === DType.DTYPE_INT64
-        ? TensorData.int64(int64s(bytes), options)
+        ? TensorData.int64(integers(bytes), options)
         : Either.left({ message: `is of the unknown type ${dtype}` })
   return Either.mapLeft(tensor, ({ message }) => `${name}: ${message}`)
 }

@@ -14,6 +14,7 @@ import {
   PromptAltTokensSchema,
   SampledSequenceSchema,
   SampleResponseSchema,
+  SparseCsrSchema,
   StopReason,
   TensorSchema,
   TopkLogprobsSchema,
@@ -44,39 +45,55 @@ const protobuf = (body: Uint8Array): Payload => ({ contentType: "application/x-p
 const bytesOf = (values: Float32Array | Int32Array | BigInt64Array): Uint8Array =>
   new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
 
+const int64Bytes = (values: Int32Array | BigInt64Array): Uint8Array => bytesOf(BigInt64Array.from(values, BigInt))
+
 const encodeTraining = Schema.encodeSync(TrainingResult)
 
-/** Tensors of one trailing shape travel together; another shape begins another record. */
-const records = ({ outputs, outputType }: TrainingResult) => {
-  const groups: Array<{ readonly trailing: ReadonlyArray<number>; readonly tensors: Array<TensorData.TensorData> }> = []
-  for (const { logprobs } of outputs) {
-    if (logprobs === undefined) continue
-    const trailing = logprobs.shape?.slice(1) ?? []
-    const last = groups.at(-1)
-    if (last !== undefined && last.trailing.join() === trailing.join()) last.tensors.push(logprobs)
-    else groups.push({ trailing, tensors: [logprobs] })
-  }
-  return groups.map(({ tensors, trailing }) => {
-    const parts = tensors.map(({ data }) => bytesOf(data))
-    const offsets = new BigInt64Array(parts.length + 1)
-    parts.forEach((part, i) => {
-      offsets[i + 1] = (offsets[i] ?? 0n) + BigInt(part.length)
-    })
-    const data = new Uint8Array(Number(offsets.at(-1)))
-    parts.forEach((part, i) => data.set(part, Number(offsets[i])))
-    return create(ArrayRecordSchema, {
-      typeTag: outputType,
-      numDatums: BigInt(parts.length),
-      fields: {
-        logprobs: create(BatchedTensorSchema, {
-          data,
-          offsets: bytesOf(offsets),
-          dtype: DType.DTYPE_FLOAT32,
-          trailingShape: trailing.map(BigInt),
-        }),
-      },
-    })
+type Output = TrainingResult["outputs"][number]
+
+/** The tensors of one name, one after another, and where each of them begins. */
+const batched = (tensors: ReadonlyArray<TensorData.TensorData>) => {
+  const parts = tensors.map((tensor) => (tensor.dtype === "float32" ? bytesOf(tensor.data) : int64Bytes(tensor.data)))
+  const offsets = new BigInt64Array(parts.length + 1)
+  parts.forEach((part, i) => {
+    offsets[i + 1] = (offsets[i] ?? 0n) + BigInt(part.length)
   })
+  const data = new Uint8Array(Number(offsets.at(-1)))
+  parts.forEach((part, i) => data.set(part, Number(offsets[i])))
+  return create(BatchedTensorSchema, {
+    data,
+    offsets: bytesOf(offsets),
+    dtype: tensors[0]?.dtype === "int64" ? DType.DTYPE_INT64 : DType.DTYPE_FLOAT32,
+    trailingShape: (tensors[0]?.shape?.slice(1) ?? []).map(BigInt),
+  })
+}
+
+const formOf = (output: Output): string =>
+  Object.entries(output)
+    .map(([name, { dtype, shape }]) => `${name} ${dtype} ${shape?.slice(1).join() ?? ""}`)
+    .join("\n")
+
+/** Outputs whose tensors have the same names, types and trailing shapes travel together; others in another record. */
+const records = ({ outputs, outputType }: TrainingResult) => {
+  const groups: Array<{ readonly form: string; readonly outputs: Array<Output> }> = []
+  for (const output of outputs) {
+    const form = formOf(output)
+    const last = groups.at(-1)
+    if (last?.form === form) last.outputs.push(output)
+    else groups.push({ form, outputs: [output] })
+  }
+  return groups.map(({ outputs }) =>
+    create(ArrayRecordSchema, {
+      typeTag: outputType,
+      numDatums: BigInt(outputs.length),
+      fields: Object.fromEntries(
+        Object.keys(outputs[0] ?? {}).map((name) => [
+          name,
+          batched(outputs.flatMap((output) => (output[name] === undefined ? [] : [output[name]]))),
+        ]),
+      ),
+    }),
+  )
 }
 
 /**
@@ -101,13 +118,24 @@ const encodeSample = Schema.encodeSync(SampleResult)
 
 const tensorMessage = (tensor: TensorData.TensorData) =>
   create(TensorSchema, {
-    encoding: {
-      case: "dense",
-      value: bytesOf(tensor.dtype === "float32" ? tensor.data : BigInt64Array.from(tensor.data, BigInt)),
-    },
+    encoding: encodingOf(tensor),
     dtype: tensor.dtype === "float32" ? DType.DTYPE_FLOAT32 : DType.DTYPE_INT64,
     shape: tensor.shape?.map(BigInt) ?? [],
   })
+
+const encodingOf = (tensor: TensorData.TensorData) => {
+  const value = tensor.dtype === "float32" ? bytesOf(tensor.data) : int64Bytes(tensor.data)
+  return tensor.sparse === undefined
+    ? ({ case: "dense", value } as const)
+    : ({
+        case: "sparseCsr",
+        value: create(SparseCsrSchema, {
+          values: value,
+          crowIndices: int64Bytes(tensor.sparse.crowIndices),
+          colIndices: int64Bytes(tensor.sparse.colIndices),
+        }),
+      } as const)
+}
 
 const topkMessage = ({ k, length, logprobs, tokenIds }: TopkLogprobs) =>
   create(TopkLogprobsSchema, { k, length, tokenIds: bytesOf(tokenIds), logprobs: bytesOf(logprobs) })

@@ -96,6 +96,9 @@ const ownRun = (core: Core, call: Call, id: string): Effect.Effect<Model, Refusa
   return found(model?.owner === call.owner ? model : undefined, `Training run ${id}`)
 }
 
+const projectOf = ({ state }: Core, { projectId, sessionId }: Model): string | undefined =>
+  projectId ?? state.sessions.get(sessionId)?.projectId
+
 const runs = (core: Core): ReadonlyArray<Route> => [
   route(Api.getTrainingRun, ({ trainingRunId }, call) =>
     Effect.map(ownRun(core, call, trainingRunId), (model) => runOf(core, call, model)),
@@ -103,9 +106,7 @@ const runs = (core: Core): ReadonlyArray<Route> => [
   route(Api.listTrainingRuns, ({ limit = 20, offset = 0, projectId }, call) => {
     const all = newestFirst(
       [...core.state.models.values()].filter(
-        ({ owner, sessionId }) =>
-          owner === call.owner &&
-          (projectId === undefined || core.state.sessions.get(sessionId)?.projectId === projectId),
+        (model) => model.owner === call.owner && (projectId === undefined || projectOf(core, model) === projectId),
       ),
     )
     return Effect.succeed({
@@ -163,7 +164,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
       Models.removeCheckpoint(core, row, "checkpoint_deleted"),
     ),
   ),
-  route(Api.copyWeights, ({ sourcePath, ttlSeconds }, call) => {
+  route(Api.copyWeights, ({ destinationProjectId, sourcePath, ttlSeconds }, call) => {
     const { headers } = call.request
     const key = headers["x-idempotency-key"]
     return once(
@@ -183,6 +184,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
           Models.broken,
         )
         const path = Models.pathOf(trainingRunId, row.kind, row.name)
+        yield* Models.keepRun(core, trainingRunId, row, call, destinationProjectId)
         yield* Models.keepCheckpoint(
           core,
           {
@@ -190,6 +192,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
             path,
             owner: call.owner,
             trainingRunId,
+            sessionId: "",
             createdAt: call.now,
             public: false,
             expiresAt: ttlSeconds === undefined ? undefined : call.now + ttlSeconds * 1000,
@@ -464,9 +467,10 @@ const administration = (core: Core): ReadonlyArray<Route> => [
     }),
   ),
   route(Api.getCheckpointStorage, ({ projectId }, call) => {
-    const own = checkpointsOf(core, call).filter(
-      ({ sessionId }) => projectId === undefined || core.state.sessions.get(sessionId)?.projectId === projectId,
-    )
+    const own = checkpointsOf(core, call).filter(({ trainingRunId }) => {
+      const model = core.state.models.get(trainingRunId)
+      return projectId === undefined || (model !== undefined && projectOf(core, model) === projectId)
+    })
     const sizeBytes = own.reduce((sum, { size }) => sum + size, 0)
     return Effect.succeed({
       effectiveRateUsdPerGigabyteMonth: Option.some(0),

@@ -10,6 +10,7 @@ import * as Schema from "effect/Schema"
 import * as Api from "effect-tinker/Api"
 import * as SampleResult from "effect-tinker/SampleResult"
 import type { Answer } from "effect-tinker/serving/Exchange"
+import * as TensorData from "effect-tinker/TensorData"
 import * as TrainingResult from "effect-tinker/TrainingResult"
 import { randomUUID } from "node:crypto"
 import type { SampleRequest } from "effect-tinker/api/Sampling"
@@ -129,11 +130,12 @@ const sample = (core: Core) =>
     }).pipe(Effect.uninterruptible),
   )
 
+const encodeTensor = Schema.encodeSync(TensorData.TensorData)
+
 const samplePlain = (input: SampleRequest): unknown => ({
   ...input,
   prompt: input.prompt.chunks.map((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : chunk.type)),
-  targetPromptLogprobs:
-    input.targetPromptLogprobs === undefined ? null : [...input.targetPromptLogprobs.data].map(Number),
+  targetPromptLogprobs: input.targetPromptLogprobs === undefined ? null : encodeTensor(input.targetPromptLogprobs),
 })
 
 // Results
@@ -198,10 +200,9 @@ const pollMany = (core: Core) =>
   route(Api.retrieveFutures, ({ prevCursor = 0, target, timeout }, call) =>
     Effect.gen(function* () {
       const sampler = yield* Owned.sampler(core, call, target.samplingSessionId)
+      // The cursor counts what was finished, so that nothing is passed by, and nothing is looked at twice.
       const since = () =>
-        sampler.finished.filter(
-          ({ finished = 0, seq = 0 }) => finished > prevCursor && Math.floor(seq / block) === target.clonedSamplerId,
-        )
+        sampler.finished.slice(prevCursor).filter(({ seq = 0 }) => Math.floor(seq / block) === target.clonedSamplerId)
       const until = (yield* Clock.currentTimeMillis) + Math.min(core.settings.hold, (timeout ?? 30) * 1000)
       while (since().length === 0) {
         const left = until - (yield* Clock.currentTimeMillis)
@@ -215,7 +216,7 @@ const pollMany = (core: Core) =>
           requestId: id,
           responsePayloadUncompressedSize: failed ? Option.none() : Option.some(size),
         })),
-        cursor: completions.reduce((cursor, { finished = 0 }) => Math.max(cursor, finished), prevCursor),
+        cursor: sampler.finished.length,
       }
     }),
   )

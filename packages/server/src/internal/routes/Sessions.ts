@@ -71,6 +71,7 @@ export const sessions = (core: Core): ReadonlyArray<Route> => [
           detail: undefined,
           endedAt: undefined,
           lastSeen: now,
+          isForgotten: false,
           models: new Map(),
           samplers: new Map(),
         }

@@ -46,7 +46,7 @@ export const unsafeModel = (
     optimizerConfig,
     userMetadata,
     createdAt: now,
-    snapshot: 0,
+    snapshot: -1,
     lane: newLane(id),
     lastRequest: now,
     state: "making",
@@ -54,15 +54,15 @@ export const unsafeModel = (
   }
 }
 
-/** Makes the adapter; should that fail, the model never was. */
+/** Makes the adapter, and fills it; should that fail, the model never was. */
 export const makingJob = (
   core: Core,
   model: Model,
   payload: Payload,
-  fill: Effect.Effect<void, HostError | Refusal> = Effect.void,
+  fill?: Effect.Effect<void, HostError | Refusal>,
 ): Job => ({
   run: core.host.create(model.id, model.config).pipe(
-    Effect.zipRight(fill),
+    Effect.zipRight(fill ?? Effect.void),
     Effect.tapBoth({
       onSuccess: () => Effect.sync(() => (model.state = "ready")),
       onFailure: () =>
@@ -71,12 +71,14 @@ export const makingJob = (
           Effect.sync(() => (model.state = "gone")),
         ),
     }),
+    // What it was filled from may be deleted as soon as it is told.
+    Effect.zipRight(fill === undefined ? Effect.void : Models.snapshot(core, model, 0)),
     Effect.as(payload),
   ),
   changes: true,
   baseModel: model.config.baseModel,
   counts: [],
-  after: model.snapshot === 0 && fill !== Effect.void ? Models.snapshot(core, model, 0) : Effect.void,
+  ...(fill !== undefined && { after: Models.forgetBodies(core, model) }),
 })
 
 const makeModel = (

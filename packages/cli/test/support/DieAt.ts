@@ -1,0 +1,45 @@
+/**
+ * Loaded before the command by a test: ends the process, as SIGKILL does, in the middle of writing weights. Where is in
+ * `TINKER_DIE_AT`: a place, or the part of the bytes that are written by then.
+ */
+import fs from "node:fs/promises"
+import { syncBuiltinESMExports } from "node:module"
+
+const place = process.env["TINKER_DIE_AT"] ?? ""
+const at = (here: string): void => {
+  if (here === place) process.kill(process.pid, "SIGKILL")
+}
+const isWeights = (path: unknown): boolean => /[/\\]weights([/\\]|$)/.test(String(path))
+
+const { open, rename } = fs
+
+fs.open = async (...args) => {
+  const handle = await open(...args)
+  const [path, flags] = args
+  if (!isWeights(path)) return handle
+  const { sync, writeFile } = handle
+  if (flags === "r")
+    handle.sync = async () => {
+      await sync.call(handle)
+      at("flushed")
+    }
+  else {
+    at("opened")
+    handle.writeFile = async (bytes) => {
+      if (bytes instanceof Uint8Array && Number(place) >= 0 && place !== "") {
+        await handle.write(bytes, 0, Math.floor(bytes.length * Number(place)))
+        process.kill(process.pid, "SIGKILL")
+      }
+      await writeFile.call(handle, bytes)
+    }
+  }
+  return handle
+}
+
+fs.rename = async (from, to) => {
+  if (isWeights(to)) at("synced")
+  await rename(from, to)
+  if (isWeights(to)) at("renamed")
+}
+
+syncBuiltinESMExports()

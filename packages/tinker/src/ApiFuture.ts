@@ -316,6 +316,15 @@ const readRefusal = (error: TinkerError): Answer<never> => {
   }
 }
 
+/** The same where nobody would hear of what it throws: then a fiber has to read it again. */
+const readNow: typeof readAnswer = (kind, requestId, raw) => {
+  try {
+    return readAnswer(kind, requestId, raw)
+  } catch {
+    return { _tag: "Pending", state: "unknown", reason: Option.none() }
+  }
+}
+
 /** Where a loop stands; times in milliseconds of the uptime. */
 interface Turn {
   readonly iteration: number
@@ -579,10 +588,8 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       const asking = { requestId, allowMetadataOnly: true }
       return transport.begin(fiber, pollOf(kind), asking, { own: firstHeaders(options) }, (result) => {
         const exit = exitOf(result)
-        if (exit?._tag === "Success") {
-          const answer = readAnswer(kind, requestId, exit.value)
-          if (answer._tag === "Done") return end(Effect.succeed(answer.value))
-        }
+        const answer = exit?._tag === "Success" ? readNow(kind, requestId, exit.value) : undefined
+        if (answer?._tag === "Done") return end(Effect.succeed(answer.value))
         end(loop(kind, requestId, options, queueAt(time), at, time, { at, result }))
       })
     }

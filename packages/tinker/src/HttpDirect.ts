@@ -7,6 +7,7 @@
  * @since 0.1.0
  */
 import type * as HttpClient from "@effect/platform/HttpClient"
+import type * as Cause from "effect/Cause"
 import * as Data from "effect/Data"
 import type * as Fiber from "effect/Fiber"
 import type { Purpose } from "./Endpoint.ts"
@@ -59,7 +60,7 @@ export class Unsendable extends Data.TaggedError("Unsendable")<{ readonly cause:
 }
 
 /**
- * An answer of whatever status, or why there is none.
+ * An answer of whatever status, or why there is none; or a defect of the client itself, which nothing heals.
  *
  * @since 0.1.0
  * @category models
@@ -67,6 +68,7 @@ export class Unsendable extends Data.TaggedError("Unsendable")<{ readonly cause:
 export type Outcome =
   | { readonly _tag: "Answered"; readonly answer: Incoming }
   | { readonly _tag: "Failed"; readonly failure: HttpFailure | Unsendable }
+  | { readonly _tag: "Died"; readonly cause: Cause.Cause<never> }
 
 /**
  * Sends a request and gives the way to give it up. `done` is called at most once, maybe at once, and not after that.

@@ -165,17 +165,17 @@ const checkRequest = (request: Request): Result<SampleFlow.Input> => {
   if (!Predicate.isRecord(request)) {
     return invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
   }
-  const { params, prompt, targetPromptLogprobs, ...rest } = request
-  const model = ModelInput.from(prompt, "sample.prompt")
-  if (Either.isLeft(model)) return Either.left(model.left)
-  const input: SampleFlow.Input = { ...rest, prompt: model.right, samplingParams: params }
-  if (targetPromptLogprobs === undefined && known.find(input) === true) return Either.right(input)
   for (const key of Object.keys(request)) {
     if (!Object.hasOwn(requestKeys, key)) {
       return invalid(`sample.${key}`, `unknown: a sample has ${Object.keys(requestKeys).join(", ")}`)
     }
   }
+  const { params, prompt, targetPromptLogprobs, ...rest } = request
+  const model = ModelInput.from(prompt, "sample.prompt")
+  if (Either.isLeft(model)) return Either.left(model.left)
+  const input: SampleFlow.Input = { ...rest, prompt: model.right, samplingParams: params }
   if (targetPromptLogprobs === undefined) {
+    if (known.find(input) === true) return Either.right(input)
     return Either.map(checkInput(input), (checked) => {
       known.keep(checked, true)
       return checked

@@ -261,15 +261,18 @@ const open = <E>(
     const ask = traced(
       (fiber) =>
         Effect.async<unknown, TinkerError>((resume) => {
-          let clear = () => {}
+          const begunAt = time.uptime()
+          let clear: (() => void) | undefined
+          let isTold = false
           const stop = begin(fiber, Api.heartbeat, { sessionId: id }, undefined, (rest) => {
-            clear()
-            // What is left to do has its limit, too.
-            resume(exitOf(rest) ?? Timeouts.limited(rest, timeouts, interval, timedOut))
+            isTold = true
+            clear?.()
+            const left = Math.max(0, interval - (time.uptime() - begunAt))
+            resume(exitOf(rest) ?? Timeouts.limited(rest, timeouts, left, timedOut))
           })
-          clear = timeouts.after(interval, () => resume(Effect.zipRight(stop(), timedOut)))
+          if (!isTold) clear = timeouts.after(interval, () => resume(Effect.zipRight(stop(), timedOut)))
           return Effect.suspend(() => {
-            clear()
+            clear?.()
             return stop()
           })
         }),

@@ -245,7 +245,13 @@ const onError = <A>(
 ): Effect.Effect<A, TinkerError> => {
   const exit = exitOf(end)
   if (exit === undefined) return Effect.catchAll(end, instead)
-  return exit._tag === "Failure" && exit.cause._tag === "Fail" ? instead(exit.cause.error) : exit
+  if (exit._tag === "Success" || exit.cause._tag !== "Fail") return exit
+  try {
+    return instead(exit.cause.error)
+  } catch (cause) {
+    // It runs where nobody would hear of it: a user's tracer may be among those that are told.
+    return Effect.die(cause)
+  }
 }
 
 /** What an endpoint needs for each of its requests, found out once. */

@@ -322,6 +322,7 @@ export const make = (
     outcome: HttpDirect.Outcome,
     receive: Receive<A, E>,
   ): Effect.Effect<A, Failure | E> => {
+    if (outcome._tag === "Died") return Effect.failCause(outcome.cause)
     if (outcome._tag === "Failed")
       return Effect.fail(foldDirect(outcome.failure, fieldsOf(attempt, nowOf(attempt)), attempt.redact))
     const { answer } = outcome

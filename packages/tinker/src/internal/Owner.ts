@@ -119,12 +119,18 @@ class Held<A> implements Owned<A> {
     home.held.add(this)
   }
 
+  /** Under way, and without a fiber. */
+  get isLoose(): boolean {
+    return this.known === undefined && this.fiber === undefined
+  }
+
   go(rest: Effect.Effect<A, FutureError>): void {
-    if (this.known !== undefined || this.fiber !== undefined) return
+    if (!this.isLoose) return
     // Nothing of it is begun when the client is over.
     if (this.home.end !== undefined) return this.settle(interrupted)
     const exit = exitOf(rest)
     if (exit !== undefined) return this.settle(exit)
+    this.halt = nothingLeft
     this.fiber = runBeside(this.parent, rest)
     // From outside: a fiber that was killed before its first step never runs anything of its own.
     this.fiber.addObserver((exit) => this.settle(exit))
@@ -197,6 +203,8 @@ export const make = (
               return Effect.zipRight(
                 Effect.forEach(loose, (stop) => stop, { concurrency: "unbounded", discard: true }),
                 Fiber.interruptAll(fibers),
+                // None waits for the other's to let go.
+                { concurrent: true },
               )
             }),
           ),
@@ -219,7 +227,8 @@ export const make = (
       const one = new Held<A>(home, parent, about)
       if (home.end === undefined) {
         try {
-          one.halt = start((rest) => one.go(rest))
+          const halt = start((rest) => one.go(rest))
+          if (one.isLoose) one.halt = halt
         } catch (cause) {
           one.go(Exit.die(cause))
         }

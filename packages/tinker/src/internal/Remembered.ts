@@ -26,7 +26,8 @@ export const keyOf = (value: unknown, depth = 3, except: object = nothing): stri
     case "object": {
       if (value === null) return "null"
       if (depth === 0 || !isPlain(value)) return undefined
-      let text = Array.isArray(value) ? "[" : "{"
+      // With its length: an array may have holes.
+      let text = Array.isArray(value) ? `[${value.length}:` : "{"
       const keys = Object.keys(value)
       if (keys.length > 32) return undefined
       for (const name of keys) {
@@ -53,6 +54,7 @@ const isCopy = (copy: unknown, value: unknown, except: object): boolean => {
     return Object.is(copy, value)
   }
   if (Object.getPrototypeOf(copy) !== Object.getPrototypeOf(value)) return false
+  if (Array.isArray(value) && value.length !== (copy as ReadonlyArray<unknown>).length) return false
   let count = 0
   for (const name of Object.keys(value)) {
     if (Object.hasOwn(except, name)) continue

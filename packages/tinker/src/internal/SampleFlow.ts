@@ -434,8 +434,25 @@ export const make = ({
     ): (() => Effect.Effect<unknown>) => {
       const at = uptime()
       ticket.tries++
-      let polling: (() => Effect.Effect<unknown>) | undefined
-      const submitting = transport.begin(parent, Api.sample, requestOf(ticket, first), undefined, (answer) => {
+      // Whoever brings an answer does not care for what is thrown over it, and the caller would wait for ever.
+      const safely =
+        <A>(receive: (answer: A) => void) =>
+        (answer: A) => {
+          try {
+            receive(answer)
+          } catch (cause) {
+            end(Effect.die(cause))
+          }
+        }
+      let stop: (() => Effect.Effect<unknown>) | undefined
+      const polled = (submitted: Submitted) => (rest: Effect.Effect<SampleResult.SampleResult, FutureError>) => {
+        const exit = exitOf(rest)
+        const result = exit?._tag === "Success" ? read(ticket, submitted, exit.value) : undefined
+        if (result !== undefined && Either.isRight(result)) return end(Effect.succeed(result.right))
+        ticket.begun = { _tag: "Polled", submitted, rest }
+        end(produce(ticket))
+      }
+      const acknowledged = (answer: Effect.Effect<Accepted, TinkerError>) => {
         const exit = exitOf(answer)
         if (exit?._tag !== "Success") {
           ticket.begun = { _tag: "Submission", at, answer, leave }
@@ -444,15 +461,18 @@ export const make = ({
         leave()
         const submitted: Submitted = { _tag: "Submitted", accepted: exit.value, took: uptime() - at }
         accept(ticket, exit.value)
-        polling = futures.begin(parent, kind, exit.value.requestId, following(ticket, submitted), (rest) => {
-          const exit = exitOf(rest)
-          const result = exit?._tag === "Success" ? read(ticket, submitted, exit.value) : undefined
-          if (result !== undefined && Either.isRight(result)) return end(Effect.succeed(result.right))
-          ticket.begun = { _tag: "Polled", submitted, rest }
-          end(produce(ticket))
-        })
-      })
-      return () => (polling ?? submitting)()
+        stop = futures.begin(
+          parent,
+          kind,
+          exit.value.requestId,
+          following(ticket, submitted),
+          safely(polled(submitted)),
+        )
+      }
+      const submitting = transport.begin(parent, Api.sample, requestOf(ticket, first), undefined, safely(acknowledged))
+      // One after the other: what was sent is not kept while its result is waited for.
+      stop ??= submitting
+      return () => stop?.() ?? Effect.void
     }
 
     /** What goes wrong on the way to the server is tried again, and what was lost there is submitted anew. */

@@ -4,6 +4,7 @@
  *
  * @since 0.1.0
  */
+import * as Headers from "@effect/platform/Headers"
 import * as HttpClient from "@effect/platform/HttpClient"
 import * as HttpClientError from "@effect/platform/HttpClientError"
 import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
@@ -13,10 +14,9 @@ import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as FiberId from "effect/FiberId"
-import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import * as HttpDirect from "../HttpDirect.ts"
-import { Disconnected, type HttpFailure } from "../HttpFailure.ts"
+import type { HttpFailure } from "../HttpFailure.ts"
 import { joined, MemoryResponse } from "../internal/MemoryResponse.ts"
 import { runBeside } from "../internal/RunBeside.ts"
 
@@ -107,7 +107,7 @@ const origin = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i
 
 const wholeOf = ({ body }: Answer): Effect.Effect<Uint8Array> => {
   if (typeof body === "string") return Effect.succeed(utf8.encode(body))
-  return body instanceof Uint8Array ? Effect.succeed(body) : Effect.map(Stream.runCollect(body), joined)
+  return body instanceof Uint8Array ? Effect.succeed(body.slice()) : Effect.map(Stream.runCollect(body), joined)
 }
 
 /** The same for requests that the client has ready: a test of a long run is made of thousands of them. */
@@ -125,21 +125,21 @@ const sendDirect =
     let isGivenUp = false
     const running = runBeside(
       fiber,
-      Effect.flatMap(handle(request), (answer) =>
-        Effect.map(wholeOf(answer), (body) => ({ status: answer.status, headers: answer.headers, body })),
+      Effect.flatMap(
+        Effect.suspend(() => handle(request)),
+        (answer) =>
+          Effect.map(wholeOf(answer), (body) => ({
+            status: answer.status,
+            headers: Headers.fromInput(answer.headers),
+            body,
+          })),
       ),
     )
     running.addObserver((exit) => {
       if (isGivenUp) return
       if (Exit.isSuccess(exit)) return done({ _tag: "Answered", answer: exit.value })
-      done({
-        _tag: "Failed",
-        failure: Option.getOrElse(
-          Cause.failureOption(exit.cause),
-          // The server died of it; a client sees that the connection is gone.
-          () => new Disconnected({ cause: Cause.squash(exit.cause) }),
-        ),
-      })
+      const failure = Cause.failureOrCause(exit.cause)
+      done(Either.isLeft(failure) ? { _tag: "Failed", failure: failure.left } : { _tag: "Died", cause: failure.right })
     })
     return () => {
       isGivenUp = true

@@ -100,20 +100,49 @@ const dense = (
   return { data: full, shape }
 }
 
+/** What a caller without types may have put where a token belongs. */
+const described = (value: unknown): string => {
+  if (typeof value !== "object" || value === null) return String(value)
+  return "type" in value && typeof value.type === "string" ? `a chunk of type ${value.type}` : "an object"
+}
+
 /**
- * Token ids, each within the vocabulary; throws otherwise.
+ * Token ids, each within the vocabulary; throws otherwise. Images and other chunks that are no text are `Unsupported`.
  *
  * @since 0.1.0
  * @category validation
  */
 export const checkTokens = (ids: ArrayLike<number>, vocabSize: number, path: string): Int32Array => {
+  const known = `the vocabulary is 0 to ${vocabSize - 1}`
+  if (typeof ids !== "object" || ids === null || typeof ids.length !== "number")
+    throw fail("Unsupported", `${path}: ${described(ids)}, but the engine reads tokens only: ${known}`)
   const tokens = new Int32Array(ids.length)
   for (let i = 0; i < ids.length; i++) {
-    const id = ids[i] ?? -1
-    if (!Number.isInteger(id) || id < 0 || id >= vocabSize)
-      throw fail("InvalidInput", `${path}[${i}]: ${id} is not a token: the vocabulary is 0 to ${vocabSize - 1}`)
+    const id: unknown = ids[i]
+    if (typeof id === "object" && id !== null)
+      throw fail("Unsupported", `${path}[${i}]: ${described(id)}, but the engine reads tokens only: ${known}`)
+    if (typeof id !== "number" || !Number.isInteger(id) || id < 0 || id >= vocabSize)
+      throw fail("InvalidInput", `${path}[${i}]: ${described(id)} is not a token: ${known}`)
     tokens[i] = id
   }
+  return tokens
+}
+
+/**
+ * As `checkTokens`, and neither empty nor longer than the model reads.
+ *
+ * @since 0.1.0
+ * @category validation
+ */
+export const checkSequence = (
+  ids: ArrayLike<number>,
+  { maxPositions, vocabSize }: { readonly vocabSize: number; readonly maxPositions: number },
+  path: string,
+): Int32Array => {
+  const tokens = checkTokens(ids, vocabSize, path)
+  const { length } = tokens
+  if (length === 0) throw fail("InvalidInput", `${path}: there is no token`)
+  if (length > maxPositions) throw fail("InvalidInput", `${path}: ${length} tokens, the model reads ${maxPositions}`)
   return tokens
 }
 
@@ -280,11 +309,10 @@ const prepareDatum = (
   number: Number_,
   datum: Datum,
   path: string,
-  { maxPositions, vocabSize }: { readonly vocabSize: number; readonly maxPositions: number },
+  limits: { readonly vocabSize: number; readonly maxPositions: number },
 ): Prepared => {
-  const rows = datum.tokens.length
-  if (rows === 0) throw fail("InvalidInput", `${path}: there is no token`)
-  if (rows > maxPositions) throw fail("InvalidInput", `${path}: ${rows} tokens, the model reads ${maxPositions}`)
+  const tokens = checkSequence(datum.tokens, limits, `${path}.tokens`)
+  const rows = tokens.length
   const known = ["target_tokens", ...definition.required, ...definition.optional]
   for (const key of Object.keys(datum.inputs)) {
     if (!known.includes(key)) throw fail("InvalidInput", `${path}.${key}: ${name} takes ${known.join(", ")}`)
@@ -310,8 +338,8 @@ const prepareDatum = (
     values.set(key, floats)
   }
   return {
-    tokens: checkTokens(datum.tokens, vocabSize, `${path}.tokens`),
-    targets: checkTokens(given.data, vocabSize, `${path}.target_tokens`),
+    tokens,
+    targets: checkTokens(given.data, limits.vocabSize, `${path}.target_tokens`),
     columns,
     loss: definition.make((key) => values.get(key), number),
   }

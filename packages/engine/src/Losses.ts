@@ -158,9 +158,6 @@ interface Definition {
 
 const at = (values: Float32Array | undefined, index: number, otherwise: number) => values?.[index] ?? otherwise
 
-const clipInputs = ["weights", "clip_low_threshold", "clip_high_threshold"]
-const clipConfig = ["clip_low_threshold", "clip_high_threshold"]
-
 const clips = (get: Get, number: Number_) => {
   const low = number("clip_low_threshold", 0.8)
   const high = number("clip_high_threshold", 1.2)
@@ -168,6 +165,27 @@ const clips = (get: Get, number: Number_) => {
   const highs = get("clip_high_threshold")
   return (index: number, ratio: number) => Math.min(Math.max(ratio, at(lows, index, low)), at(highs, index, high))
 }
+
+const nothing = { loss: 0, slope: 0 }
+
+/** A loss of the ratio to the probability that a token was sampled with, and of that ratio between its bounds. */
+const ofRatio = (
+  value: (ratio: number, clipped: number, gain: number, logprob: number) => ReturnType<TokenLoss>,
+): Definition => ({
+  required: ["logprobs", "advantages"],
+  optional: ["weights", "clip_low_threshold", "clip_high_threshold"],
+  config: ["clip_low_threshold", "clip_high_threshold"],
+  make: (get, number) => {
+    const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
+    const clip = clips(get, number)
+    return (logprob, index) => {
+      const gain = at(weights, index, 1) * at(advantages, index, 0)
+      if (gain === 0) return nothing
+      const ratio = Math.exp(logprob - at(old, index, 0))
+      return value(ratio, clip(index, ratio), gain, logprob)
+    }
+  },
+})
 
 const definitions: Readonly<Record<string, Definition>> = {
   cross_entropy: {
@@ -196,38 +214,12 @@ const definitions: Readonly<Record<string, Definition>> = {
       }
     },
   },
-  ppo: {
-    required: ["logprobs", "advantages"],
-    optional: clipInputs,
-    config: clipConfig,
-    make: (get, number) => {
-      const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
-      const clip = clips(get, number)
-      return (logprob, index) => {
-        const gain = at(weights, index, 1) * at(advantages, index, 0)
-        if (gain === 0) return nothing
-        const ratio = Math.exp(logprob - at(old, index, 0))
-        const free = ratio * gain
-        const clipped = clip(index, ratio) * gain
-        return free <= clipped ? { loss: -free, slope: -free } : { loss: -clipped, slope: 0 }
-      }
-    },
-  },
-  cispo: {
-    required: ["logprobs", "advantages"],
-    optional: clipInputs,
-    config: clipConfig,
-    make: (get, number) => {
-      const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
-      const clip = clips(get, number)
-      return (logprob, index) => {
-        const gain = at(weights, index, 1) * at(advantages, index, 0)
-        if (gain === 0) return nothing
-        const factor = clip(index, Math.exp(logprob - at(old, index, 0))) * gain
-        return { loss: -factor * logprob, slope: -factor }
-      }
-    },
-  },
+  ppo: ofRatio((ratio, clipped, gain) =>
+    ratio * gain <= clipped * gain
+      ? { loss: -ratio * gain, slope: -ratio * gain }
+      : { loss: -clipped * gain, slope: 0 },
+  ),
+  cispo: ofRatio((_, clipped, gain, logprob) => ({ loss: -clipped * gain * logprob, slope: -clipped * gain })),
   dro: {
     required: ["logprobs", "advantages"],
     optional: ["weights"],
@@ -248,8 +240,6 @@ const definitions: Readonly<Record<string, Definition>> = {
     },
   },
 }
-
-const nothing = { loss: 0, slope: 0 }
 
 /** Named on the wire; nobody here has verified what the service computes under these names. */
 const undefinedHere = new Set(["gspo", "stable_reinforce"])

@@ -134,6 +134,20 @@ describe("adapters", () => {
   })
 })
 
+describe("settings that are not given", () => {
+  it("are 0.05 for the beta of dro, and 0.8 and 1.2 for the clips", () => {
+    const engine = Support.withAdapter(model)
+    const some = Support.datums(of, ["logprobs", "advantages"])
+    const sum = (name: string, config = {}) => right(engine.forward("a", some, { name, config })).metrics["loss:sum"]
+    expect(sum("dro")).toBe(sum("dro", { beta: 0.05 }))
+    expect(sum("dro")).not.toBe(sum("dro", { beta: 0.06 }))
+    for (const name of ["ppo", "cispo"]) {
+      expect(sum(name)).toBe(sum(name, { clip_low_threshold: 0.8, clip_high_threshold: 1.2 }))
+      expect(sum(name)).not.toBe(sum(name, { clip_low_threshold: 0.7, clip_high_threshold: 1.3 }))
+    }
+  })
+})
+
 describe("what is refused", () => {
   const engine = Support.engine(model)
   right(engine.createAdapter("a", { rank: 2, seed: 1 }))

@@ -2,14 +2,14 @@
  * A small language model learns something new in this process: the SDK's clients, the local server and its engine, all
  * of them real. The same program trains a large model when its layer points at a server that has one.
  */
-import { mkdtemp } from "node:fs/promises"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ModelFiles } from "@effect-tinker/engine"
 import { LocalTinker } from "@effect-tinker/server"
 import { Datums, Generic, Message, type Renderer, TokenizerBackend, TokenizerFiles } from "@effect-tinker/tokenizer"
 import { NodeContext, NodeRuntime } from "@effect/platform-node"
-import { Chunk, Console, Duration, Effect, Layer, Logger, LogLevel, Random, Redacted, Stream } from "effect"
+import { Chunk, Console, Duration, Effect, Exit, Layer, Logger, LogLevel, Random, Redacted, Stream } from "effect"
 import { Loss, Optimizer, RateLimiter, type SamplingClient, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
 
 const steps = 40
@@ -85,14 +85,15 @@ const curve = (losses: ReadonlyArray<number>, width = 48): string => {
   }).join("")
 }
 
-const isTerminal = process.stdout.isTTY === true
+const isTerminal = process.stdout.isTTY === true && process.env["TERM"] !== "dumb"
 
 const progress = (done: number, loss: number, rate: number) => {
-  const filled = Math.round((done / steps) * 24)
-  const bar = `${"█".repeat(filled)}${"░".repeat(24 - filled)}`
+  const width = Math.max(4, Math.min(24, (process.stdout.columns ?? 80) - 48))
+  const filled = Math.round((done / steps) * width)
+  const bar = `${"█".repeat(filled)}${"░".repeat(width - filled)}`
   const line = `  ${bar} ${String(done).padStart(2)}/${steps}   loss ${loss.toFixed(3)}   ${rate.toFixed(0)} tokens/s`
-  // Where nobody watches it move, a line now and then will do.
-  if (isTerminal) process.stdout.write(`\r${line}${done === steps ? "\n" : ""}`)
+  // Over the one before, whose rest is wiped out. Where nobody watches it move, a line now and then will do.
+  if (isTerminal) process.stdout.write(`\r${line}\u001B[K${done === steps ? "\n" : ""}`)
   else if (done % 10 === 0 || done === 1) process.stdout.write(`${line}\n`)
 }
 
@@ -114,6 +115,7 @@ const program = (directory: string) =>
     const training = yield* service.createLoraTrainingClient({ baseModel, rank: 8, seed: 1 })
     const optimizer = Optimizer.linear(Optimizer.adam({ learningRate: 8e-3 }), { steps })
     const losses: Array<number> = []
+    const rows = ["step,loss,tokens,seconds"]
     let tokens = 0
     const startedAt = performance.now()
     yield* Stream.range(1, steps).pipe(
@@ -123,25 +125,39 @@ const program = (directory: string) =>
         Effect.sync(() => {
           losses.push((step.metrics["loss:sum"] ?? Number.NaN) / batchSize)
           tokens += step.tokens
-          progress(losses.length, losses.at(-1) ?? Number.NaN, (1000 * tokens) / (performance.now() - startedAt))
+          const seconds = (performance.now() - startedAt) / 1000
+          rows.push(`${losses.length},${losses.at(-1)},${tokens},${seconds.toFixed(3)}`)
+          progress(losses.length, losses.at(-1) ?? Number.NaN, tokens / seconds)
         }),
       ),
     )
     const took = Duration.format(Duration.seconds(Math.round((performance.now() - startedAt) / 1000)))
     yield* Console.log(`  loss  ${curve(losses)}  ${losses[0]?.toFixed(2)} → ${losses.at(-1)?.toFixed(2)} in ${took}`)
 
-    const { path } = yield* training.saveState("sailor")
-    const after = yield* ask(yield* training.saveWeightsAndGetSamplingClient(), renderer)
-    yield* Console.log(`\nAfter:\n${after.join("\n")}`)
+    yield* Effect.promise(() => writeFile(join(directory, "losses.csv"), `${rows.join("\n")}\n`))
 
-    yield* Console.log(`\nThe checkpoint is ${path}
-in ${directory}
+    const { path: state } = yield* training.saveState("sailor")
+    const { path: modelPath } = yield* training.saveWeightsForSampler("sailor")
+    const after = yield* ask(yield* service.createSamplingClient({ modelPath }), renderer)
+    yield* Console.log(`\nAfter:\n${after.join("\n")}
+
+In ${directory} there are
+  ${state}
+      the checkpoint, to go on training from
+  ${modelPath}
+      the weights, to sample from
+  losses.csv
 
 What to try next:
   npx -y pnpm@10.34.9 tinkerfx serve --data-dir ${directory}
-                               serve it, to this SDK, the official one, or anything that speaks OpenAI's API
-  scripts/demo.ts              this program: change what it learns
-  docs/README.md               how to train a large model: the same program, another layer`)
+      serves them to this SDK, the official one, and anything that speaks OpenAI's API; then, in another terminal,
+  curl http://127.0.0.1:8000/oai/api/v1/chat/completions -H 'authorization: Bearer tml-demo' \\
+    -H 'content-type: application/json' -d '{"model": "${modelPath}", "temperature": 0,
+    "messages": [{"role": "user", "content": "What is 7 + 6?"}]}'
+  scripts/demo.ts
+      is this program: change what the model learns
+  docs/README.md
+      tells how to train a large one: the same program, another layer`)
   }).pipe(Effect.scoped, Effect.withRandom(Random.make("demo")))
 
 Effect.gen(function* () {
@@ -150,5 +166,18 @@ Effect.gen(function* () {
   const server = LocalTinker.layer({ dataDirectory: directory })
   const config = TinkerConfig.layer({ baseUrl: "http://local", apiKey: Redacted.make("tml-demo") })
   const tinker = Tinker.layer().pipe(Layer.provide([server, config, RateLimiter.layer]))
-  yield* Effect.provide(program(directory), Layer.mergeAll(tinker, TokenizerBackend.layer, NodeContext.layer))
-}).pipe(Logger.withMinimumLogLevel(LogLevel.Warning), NodeRuntime.runMain)
+  yield* Effect.provide(program(directory), Layer.mergeAll(tinker, TokenizerBackend.layer, NodeContext.layer)).pipe(
+    // Half a demo is of no use to anybody.
+    Effect.onInterrupt(() =>
+      Effect.zipRight(
+        Effect.promise(() => rm(directory, { recursive: true, force: true })),
+        Console.log("\nStopped. Nothing is left behind."),
+      ),
+    ),
+  )
+}).pipe(Logger.withMinimumLogLevel(LogLevel.Warning), (demo) =>
+  NodeRuntime.runMain(demo, {
+    // Whoever stops it has seen enough, and nothing has failed.
+    teardown: (exit, onExit) => onExit(Exit.isSuccess(exit) || Exit.isInterrupted(exit) ? 0 : 1),
+  }),
+)

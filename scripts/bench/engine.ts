@@ -1,30 +1,32 @@
 /**
- * How fast is the engine, against torch on one thread doing the same work in the same run?
+ * How fast is the engine, against torch on one thread doing the same work in the same run? And does it learn as torch does?
  *
- *   pnpm exec tsx scripts/bench/engine.ts [rounds]
+ *   npx -y pnpm@10.34.9 exec tsx scripts/bench/engine.ts [--rounds N] [--docs]
  *
- * Makes a virtual environment with torch (large) unless ENGINE_VENV names one. Rounds are interleaved, processor time is
- * counted, the best of each counts: use the ratios, not the rates. Two at once: two engines at work at once against one,
- * in wall time, which is what dividing a batch among threads could win at most.
+ * `--docs` measures nothing: it puts what was measured into docs/engine.md, docs/engine.json and docs/images.
+ * `scripts/engine/run` makes the virtual environment with torch (large) unless ENGINE_VENV names one. Rounds are
+ * interleaved and processor time is counted: use the ratios, not the rates.
  */
-import { NodeContext } from "@effect/platform-node"
-import { type Engine, ModelFiles } from "@effect-tinker/engine"
-import { Effect, Either } from "effect"
-import { spawn, spawnSync } from "node:child_process"
-import { createInterface } from "node:readline"
-import { existsSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { type ChildProcess, execFileSync, spawn } from "node:child_process"
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { loadavg, tmpdir } from "node:os"
 import { join } from "node:path"
+import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
+import { parseArgs } from "node:util"
+import { Worker } from "node:worker_threads"
+import { NodeContext } from "@effect/platform-node"
+import { Engine, ModelFiles, Random, Safetensors } from "@effect-tinker/engine"
+import { Effect, Either } from "effect"
+import { root } from "../published.ts"
+import { curves, type EngineFigures, inPage, type Work, works } from "./harness/EnginePage.ts"
+import { cpu, run } from "./harness/EngineWork.ts"
+import { bundle, output } from "./harness/Prepare.ts"
+import { machine, median } from "./harness/Results.ts"
 
-const rounds = Number(process.argv[2] ?? 5)
-const works = ["train", "sample 1", "sample 16"] as const
-type Work = (typeof works)[number]
-
-const data = Array.from({ length: 8 }, (_, row) => {
-  const tokens = Array.from({ length: 128 }, (_, i) => (row * 128 + i) % 1000)
-  return { tokens, inputs: { target_tokens: { data: tokens }, weights: { data: tokens.map(() => 1) } } }
-})
+const here = fileURLToPath(new URL(".", import.meta.url))
+const model = join(root, "packages/engine/model")
+const right = Either.getOrThrow
 
 const load = (kernel: "simd" | "plain") =>
   ModelFiles.engine(undefined, { kernel }).pipe(
@@ -33,109 +35,210 @@ const load = (kernel: "simd" | "plain") =>
     Effect.runPromise,
   )
 
-/** Tokens. */
-const run = (engine: Engine.Engine, work: Work): number => {
-  if (work === "train") {
-    Either.getOrThrow(engine.forwardBackward("a", data, { name: "cross_entropy" }))
-    Either.getOrThrow(engine.optimStep("a", {}))
-    return 8 * 128
-  }
-  const samples = work === "sample 1" ? 1 : 16
-  const prompt = Array.from({ length: 10 }, (_, i) => i)
-  Either.getOrThrow(engine.sample("a", { prompt, samples, maxTokens: 64, stopTokens: [] }))
-  return 64 * samples
+/** Each measurement is of so many: a third of a second alone is at the mercy of neighbours. */
+const repeat = 4
+
+const rateOf = (engine: Engine.Engine, work: Work | "train half"): number => {
+  const began = cpu()
+  const tokens = Array.from({ length: repeat }, () => run(engine, work)).reduce((a, b) => a + b, 0)
+  return tokens / (cpu() - began)
 }
 
-const cpu = () => {
-  const { system, user } = process.cpuUsage()
-  return (user + system) / 1e6
-}
-
-const main = async () => {
-  const venv = process.env["ENGINE_VENV"] ?? join(tmpdir(), "effect-tinker-engine-venv")
-  const python = join(venv, "bin/python")
-  if (!existsSync(python)) {
-    spawnSync("python3", ["-m", "venv", venv], { stdio: "inherit" })
-    spawnSync(python, ["-m", "pip", "install", "--quiet", "torch==2.15.0", "transformers==5.22.2"], {
-      stdio: "inherit",
-    })
-  }
-  const here = fileURLToPath(new URL(".", import.meta.url))
-  const model = fileURLToPath(new URL("../../packages/engine/model", import.meta.url))
-  const torch = spawn(python, [join(here, "engine_torch.py"), model], { stdio: ["pipe", "pipe", "ignore"] })
-  const lines = createInterface({ input: torch.stdout })[Symbol.asyncIterator]()
-  const ask = async (work: Work): Promise<{ rate: number; memory: number; load: number }> => {
-    torch.stdin.write(`${work}\n`)
-    const { value } = await lines.next()
+/** A process that answers each line with a line of JSON. */
+const talk = (child: ChildProcess) => {
+  if (child.stdout === null || child.stdin === null) throw new Error("no pipes")
+  const { stdin } = child
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  return async (asked: object) => {
+    stdin.write(`${JSON.stringify(asked)}\n`)
+    const { done, value } = await lines.next()
+    if (done === true) throw new Error("torch broke off")
     return JSON.parse(value)
   }
+}
 
-  const before = cpu()
-  const simd = await load("simd")
-  const start = cpu() - before
-  const plain = await load("plain")
-  const rates: Record<string, Record<string, number>> = {}
-  const note = (work: string, who: string, rate: number) => {
-    const row = (rates[work] ??= {})
-    row[who] = Math.max(row[who] ?? 0, rate)
+/** One engine in a process of its own, as a program that is shipped in one file. */
+const alone = (): EngineFigures["start"]["engine"] => {
+  const file = join(output, "engine-alone.mjs")
+  bundle(join(here, "engine-alone.ts"), file)
+  return JSON.parse(execFileSync(process.execPath, [file, model], { encoding: "utf8" }))
+}
+
+/** Microseconds to hand something to another thread and get it back, at best. */
+const handOver = async (): Promise<number> => {
+  const shared = new Int32Array(new SharedArrayBuffer(8))
+  const source = `const { workerData: s } = require("node:worker_threads")
+    for (;;) { Atomics.wait(s, 0, 0); if (s[0] < 0) break
+      Atomics.store(s, 0, 0); Atomics.store(s, 1, 1); Atomics.notify(s, 1) }`
+  const worker = new Worker(source, { eval: true, workerData: shared })
+  await new Promise((resolve) => worker.once("online", resolve))
+  const times: Array<number> = []
+  for (let i = 0; i < 2000; i++) {
+    const began = performance.now()
+    Atomics.store(shared, 1, 0)
+    Atomics.store(shared, 0, 1)
+    Atomics.notify(shared, 0)
+    Atomics.wait(shared, 1, 0)
+    times.push((performance.now() - began) * 1000)
   }
-  let reference = { rate: 0, memory: 0, load: 0 }
-  for (let round = 0; round < rounds; round++) {
-    for (const work of works) {
-      reference = await ask(work)
-      note(work, "torch", reference.rate)
-      for (const [name, engine] of Object.entries({ simd, plain })) {
-        if (name === "plain" && (round > 0 || work === "sample 16")) continue
-        const began = cpu()
-        const tokens = run(engine, work)
-        note(work, name, tokens / (cpu() - began))
-      }
+  Atomics.store(shared, 0, -1)
+  Atomics.notify(shared, 0)
+  await worker.terminate()
+  // A busy machine adds to most of them.
+  return times.toSorted((a, b) => a - b)[times.length >> 2] ?? Number.NaN
+}
+
+const scratch = { rank: 64, rate: 3e-3, steps: 120, rows: 8, length: 32 }
+
+/** Counting in steps: the first token says how far to go, so that each of the others follows from what came before. */
+const counting = (random: Random.Random) =>
+  Array.from({ length: scratch.rows }, () => {
+    const step = 1 + Math.floor(random() * 4)
+    const start = Math.floor(random() * 64)
+    const all = [step, ...Array.from({ length: scratch.length }, (_, i) => 10 + ((start + i * step) % 64))]
+    const weights = all.slice(1).map((_, i) => (i === 0 ? 0 : 1 / (scratch.rows * (scratch.length - 1))))
+    return { tokens: all.slice(0, -1), targets: all.slice(1), weights }
+  })
+
+/** The shipped model's shape with weights of chance: nothing is known, and an adapter has to learn everything. */
+const fromScratch = async (ask: ReturnType<typeof talk>): Promise<EngineFigures["scratch"]> => {
+  const folder = join(tmpdir(), "effect-tinker-engine-scratch")
+  mkdirSync(folder, { recursive: true })
+  const config = JSON.parse(readFileSync(join(model, "config.json"), "utf8"))
+  const shipped = right(Safetensors.read(readFileSync(join(model, "model.safetensors"))))
+  const random = Random.make(7)
+  const tensors = Object.fromEntries(
+    shipped.names.map((name) => {
+      const shape = shipped.get(name)?.shape ?? []
+      const size = shape.reduce((a, b) => a * b, 1)
+      const width = Math.sqrt(3 / (shape[1] ?? 1))
+      return [
+        name,
+        {
+          shape,
+          data: Float32Array.from({ length: size }, () => (shape.length === 1 ? 1 : width * (2 * random() - 1))),
+        },
+      ]
+    }),
+  )
+  const weights = Safetensors.write(tensors)
+  writeFileSync(join(folder, "config.json"), JSON.stringify(config))
+  writeFileSync(join(folder, "model.safetensors"), weights)
+  const engine = right(Engine.make({ config, weights: [weights] }))
+  right(engine.createAdapter("a", { rank: scratch.rank, seed: 1 }))
+  const adapter = join(folder, "adapter.safetensors")
+  writeFileSync(adapter, right(engine.saveAdapter("a")))
+  const data = Random.make(8)
+  const batches = Array.from({ length: scratch.steps }, () => counting(data))
+  const losses = batches.map((some) => {
+    const datums = some.map(({ targets, tokens, weights }) => ({
+      tokens,
+      inputs: { target_tokens: { data: targets }, weights: { data: weights } },
+    }))
+    const { metrics } = right(engine.forwardBackward("a", datums, { name: "cross_entropy" }))
+    right(engine.optimStep("a", { learningRate: scratch.rate }))
+    return metrics["loss:sum"]
+  })
+  const { rank, rate } = scratch
+  const reference: { losses: ReadonlyArray<number> } = await ask({
+    work: "curve",
+    folder,
+    adapter,
+    rank,
+    rate,
+    batches,
+  })
+  return { ...scratch, losses, torch: reference.losses }
+}
+
+/** The demo as a user runs it; it says where it left its losses. */
+const demo = (): EngineFigures["demo"] => {
+  const text = execFileSync(process.execPath, [...process.execArgv, join(root, "scripts/demo.ts")], {
+    encoding: "utf8",
+  })
+  const folder = /^In (.*) there are$/m.exec(text)?.[1]
+  if (folder === undefined) throw new Error(`the demo did not say where its losses are:\n${text}`)
+  const [, ...rows] = readFileSync(join(folder, "losses.csv"), "utf8").trim().split("\n")
+  return { losses: rows.map((row) => Number(row.split(",")[1])) }
+}
+
+const measure = async (rounds: number): Promise<EngineFigures> => {
+  const tell = (text: string) => console.error(`[${(performance.now() / 1000).toFixed(0).padStart(4)} s] ${text}`)
+  const python = execFileSync(join(root, "scripts/engine/run"), ["python"], { encoding: "utf8" }).trim()
+  const torch = spawn(python, [join(here, "engine_torch.py"), model], { stdio: ["pipe", "pipe", "inherit"] })
+  try {
+    const ask = talk(torch)
+    const simd = await load("simd")
+    const plain = await load("plain")
+    const loads = [loadavg()[0] ?? 0]
+    const seen = works.map((work) => ({ work, torch: [] as Array<number>, engine: [] as Array<number>, plain: 0 }))
+    const halves: Array<number> = []
+    for (const row of seen) {
+      // Compilers warm up, on both sides.
+      await ask({ work: row.work, repeat: 1 })
+      run(simd, row.work)
     }
+    for (let round = 0; round < rounds; round++) {
+      tell(`round ${round + 1} of ${rounds}`)
+      for (const row of seen) {
+        row.torch.push((await ask({ work: row.work, repeat })).rate)
+        row.engine.push(rateOf(simd, row.work))
+        if (round === 0 && row.work !== "sample 16") row.plain = rateOf(plain, row.work)
+      }
+      halves.push(rateOf(simd, "train half") / rateOf(simd, "train"))
+      loads.push(loadavg()[0] ?? 0)
+    }
+    const { imports, load: loading, memory, versions } = await ask({ work: "about" })
+    tell("a process alone")
+    const start = { engine: alone(), torch: { imports, load: loading, memory } }
+    tell("threads")
+    const micros = await handOver()
+    tell("from scratch, here and in torch")
+    const curve = await fromScratch(ask)
+    tell("the demo")
+    const rates = seen.map((row) => ({
+      work: row.work,
+      engine: median(row.engine),
+      torch: median(row.torch),
+      ratios: row.engine.map((rate, i) => rate / (row.torch[i] ?? Number.NaN)).toSorted((a, b) => a - b),
+      plain: row.plain === 0 ? null : row.plain / median(row.torch),
+    }))
+    const single = rates.find(({ work }) => work === "sample 1")?.engine ?? Number.NaN
+    return {
+      date: new Date().toISOString().slice(0, 10),
+      rounds,
+      ...machine(),
+      load: median(loads),
+      versions: { node: process.versions.node, ...versions },
+      rates,
+      start,
+      threads: {
+        halfBatch: median(halves),
+        handOver: micros,
+        // Seven matrices in each layer, and the unembedding.
+        matrix: 1e6 / single / (7 * simd.config.layers + 1),
+      },
+      scratch: curve,
+      demo: demo(),
+    }
+  } finally {
+    torch.kill()
   }
-  torch.kill()
-  const ratio = (row: Record<string, number>, who: string) => {
-    const [mine, theirs] = [row[who], row["torch"]]
-    return mine === undefined || theirs === undefined ? "-" : (mine / theirs).toFixed(2)
-  }
-  console.table(
-    Object.entries(rates).map(([work, row]) => ({
-      work,
-      "tokens/s of a processor": Math.round(row["simd"] ?? 0),
-      "ratio to torch": ratio(row, "simd"),
-      "plain kernel, ratio": ratio(row, "plain"),
-    })),
-  )
-  const mb = (bytes: number) => `${Math.round(bytes / 1e6)} MB`
-  console.log(`start-up ${start.toFixed(2)} s of processor (torch: ${reference.load.toFixed(2)} s after its imports)`)
-  console.log(
-    `kernel memory ${mb(simd.memory().reserved)}, process ${mb(process.memoryUsage.rss())}, torch's ${mb(reference.memory * 1e6)}`,
-  )
-
-  const alone = await together(1)
-  const two = await together(2)
-  console.log(`two at once: ${(two / alone).toFixed(2)} times the tokens of one in the same time`)
 }
 
-/** Tokens a second, all processes together: they share nothing, so threads could not do better. */
-const together = async (count: number): Promise<number> => {
-  const one = () =>
-    new Promise<number>((resolve, reject) => {
-      const child = spawn(process.execPath, [...process.execArgv, fileURLToPath(import.meta.url), "alone"], {
-        stdio: ["ignore", "pipe", "inherit"],
-      })
-      let output = ""
-      child.stdout.on("data", (chunk) => (output += String(chunk)))
-      child.once("close", (code) => (code === 0 ? resolve(Number(output)) : reject(new Error(`exit ${code}`))))
-    })
-  const results = await Promise.all(Array.from({ length: count }, one))
-  return results.reduce((a, b) => a + b, 0)
+const { values: options } = parseArgs({
+  options: { rounds: { type: "string", default: "5" }, docs: { type: "boolean" } },
+})
+const file = join(output, "engine.json")
+if (options.docs === true) {
+  const figures: EngineFigures = JSON.parse(readFileSync(file, "utf8"))
+  const docs = join(root, "docs")
+  writeFileSync(join(docs, "engine.json"), `${JSON.stringify(figures, null, 2)}\n`)
+  writeFileSync(join(docs, "engine.md"), inPage(readFileSync(join(docs, "engine.md"), "utf8"), figures))
+  writeFileSync(join(docs, "images/engine-loss.svg"), curves(figures))
+} else {
+  mkdirSync(output, { recursive: true })
+  const figures = await measure(Math.max(1, Number(options.rounds) || 1))
+  writeFileSync(file, `${JSON.stringify(figures, null, 2)}\n`)
+  console.log(inPage(undefined, figures))
 }
-
-if (process.argv[2] === "alone") {
-  const engine = await load("simd")
-  run(engine, "train")
-  const began = performance.now()
-  let tokens = 0
-  while (performance.now() - began < 5000) tokens += run(engine, "train")
-  console.log((tokens / (performance.now() - began)) * 1000)
-} else await main()

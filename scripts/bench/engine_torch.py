@@ -1,4 +1,4 @@
-"""The work of scripts/bench/engine.ts in torch on one thread: prints one JSON line for each line it reads."""
+"""The work of scripts/bench/engine.ts in torch on one thread: prints one JSON line for each JSON line it reads."""
 
 import json
 import resource
@@ -6,38 +6,46 @@ import sys
 import time
 
 import torch
-from transformers import AutoModelForCausalLM
+import transformers
+from safetensors.torch import load_file
 
+imported = time.process_time()
 torch.set_num_threads(1)
-began = time.process_time()
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
-loaded = time.process_time() - began
-RANK = 8
+transformers.utils.logging.disable_progress_bar()
 
 
 class Lora(torch.nn.Module):
-    def __init__(self, linear):
+    def __init__(self, linear, rank):
         super().__init__()
         self.linear = linear
-        self.a = torch.nn.Parameter(torch.randn(RANK, linear.in_features) * 0.02)
-        self.b = torch.nn.Parameter(torch.zeros(linear.out_features, RANK))
+        self.scale = 32 / rank
+        self.a = torch.nn.Parameter(torch.randn(rank, linear.in_features) * 0.02)
+        self.b = torch.nn.Parameter(torch.zeros(linear.out_features, rank))
 
     def forward(self, x):
-        return self.linear(x) + (x @ self.a.T @ self.b.T) * (32 / RANK)
+        return self.linear(x) + (x @ self.a.T @ self.b.T) * self.scale
 
 
-for p in model.parameters():
-    p.requires_grad_(False)
-loras = []
-for layer in model.model.layers:
-    for part in (layer.self_attn, layer.mlp):
-        for name, linear in list(part.named_children()):
-            if isinstance(linear, torch.nn.Linear):
-                loras.append(Lora(linear))
-                setattr(part, name, loras[-1])
-model.lm_head = Lora(model.lm_head)
-loras.append(model.lm_head)
-optimizer = torch.optim.AdamW([p for l in loras for p in (l.a, l.b)], lr=1e-4, betas=(0.9, 0.95), eps=1e-12)
+def load(folder, rank):
+    """The model with LoRA on everything, by the names that PEFT gives, and an optimizer for it."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    for p in model.parameters():
+        p.requires_grad_(False)
+    loras = {}
+    for i, layer in enumerate(model.model.layers):
+        for part in ("self_attn", "mlp"):
+            for name, linear in list(getattr(layer, part).named_children()):
+                if isinstance(linear, torch.nn.Linear):
+                    lora = loras[f"base_model.model.model.layers.{i}.{part}.{name}"] = Lora(linear, rank)
+                    setattr(getattr(layer, part), name, lora)
+    model.lm_head = loras["base_model.model.lm_head"] = Lora(model.lm_head, rank)
+    parameters = [p for lora in loras.values() for p in (lora.a, lora.b)]
+    return model, loras, torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
+
+
+before = time.process_time()
+model, _, optimizer = load(sys.argv[1], 8)
+loaded = time.process_time() - before
 ids = torch.arange(8 * 128).reshape(8, 128) % 1000
 
 
@@ -56,10 +64,43 @@ def sample(count):
     return 64 * count
 
 
+def curve(folder, adapter, rank, rate, batches):
+    """Losses of a run from the same weights over the same data; each datum in turn, so that nothing is padded."""
+    own, loras, adam = load(folder, rank)
+    tensors = load_file(adapter)
+    with torch.no_grad():
+        for name, lora in loras.items():
+            lora.a.copy_(tensors[f"{name}.lora_A.weight"])
+            lora.b.copy_(tensors[f"{name}.lora_B.weight"])
+    for group in adam.param_groups:
+        group["lr"] = rate
+    losses = []
+    for batch in batches:
+        total = 0.0
+        for datum in batch:
+            logits = own(torch.tensor([datum["tokens"]])).logits[0]
+            each = torch.nn.functional.cross_entropy(logits, torch.tensor(datum["targets"]), reduction="none")
+            loss = (each * torch.tensor(datum["weights"])).sum()
+            loss.backward()
+            total += loss.item()
+        adam.step()
+        adam.zero_grad()
+        losses.append(total)
+    return losses
+
+
 works = {"train": train, "sample 1": lambda: sample(1), "sample 16": lambda: sample(16)}
 for line in sys.stdin:
-    start = time.process_time()
-    tokens = works[line.strip()]()
-    took = time.process_time() - start
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(json.dumps({"rate": tokens / took, "memory": memory, "load": loaded}), flush=True)
+    asked = json.loads(line)
+    if asked["work"] == "about":
+        # From kilobytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        answer = {"imports": imported, "load": loaded, "memory": peak, "versions": {
+            "python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}}
+    elif asked["work"] == "curve":
+        answer = {"losses": curve(**{key: value for key, value in asked.items() if key != "work"})}
+    else:
+        start = time.process_time()
+        tokens = sum(works[asked["work"]]() for _ in range(asked["repeat"]))
+        answer = {"rate": tokens / (time.process_time() - start)}
+    print(json.dumps(answer), flush=True)

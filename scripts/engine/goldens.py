@@ -1,6 +1,6 @@
 """What torch and transformers make of tiny random models: logits, losses with the gradients of LoRA, a run of AdamW.
 
-    scripts/engine/run goldens     writes packages/engine/test/goldens
+    scripts/engine/run goldens [--check]     writes packages/engine/test/goldens, or says whether it would write the same
 
 The tests of the engine hold it against these files. Sequences have different lengths, one longer than a block of
 attention; B of the adapter is not zero, so that every gradient is something.
@@ -11,13 +11,15 @@ import pathlib
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
 
 OUT = pathlib.Path(sys.argv[1])
 RANK, ALPHA = 3, 32.0
 LENGTHS = [5, 70, 1, 18]
 torch.set_num_threads(1)
+logging.disable_progress_bar()
 
 
 def shape(**more):
@@ -57,6 +59,16 @@ def with_lora(model):
                 found[f"base_model.model.model.layers.{i}.{part}.{name}"] = wrapped
     model.lm_head = found["base_model.model.lm_head"] = Lora(model.lm_head)
     return found
+
+
+def save_file(tensors, path, metadata=None):
+    """The same bytes each time: safetensors itself writes the metadata in any order."""
+    blob = save(tensors, metadata)
+    size = int.from_bytes(blob[:8], "little")
+    header = json.loads(blob[8:8 + size])
+    if metadata is not None:
+        header["__metadata__"] = dict(sorted(metadata.items()))
+    path.write_bytes(blob[:8] + json.dumps(header, separators=(",", ":")).encode().ljust(size) + blob[8 + size:])
 
 
 def tensors_of(found, pick):

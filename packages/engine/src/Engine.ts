@@ -104,6 +104,15 @@ export interface Engine {
   readonly dropAdapter: (id: string) => Result<void>
   /** Values only. */
   readonly forward: (id: string | undefined, data: ReadonlyArray<Losses.Datum>, loss: Losses.Loss) => Result<PassResult>
+  /**
+   * What the model makes of the token after each of `tokens`, before any softmax: [tokens, vocabulary], row after row.
+   * Of some positions only, where `positions` names them, in that order.
+   */
+  readonly logits: (
+    id: string | undefined,
+    tokens: ArrayLike<number>,
+    positions?: ArrayLike<number>,
+  ) => Result<Float32Array>
   /** Adds the gradients to those that the adapter has. */
   readonly forwardBackward: (id: string, data: ReadonlyArray<Losses.Datum>, loss: Losses.Loss) => Result<PassResult>
   /** Uses the gradients up. */
@@ -166,6 +175,14 @@ const shapeOf = (options: AdapterOptions): Shape => {
   if (!shape.trainAttn && !shape.trainMlp && !shape.trainUnembed)
     throw fail("InvalidInput", "an adapter trains attention, MLP or unembedding: at least one of them")
   return shape
+}
+
+const positionsOf = (length: number, positions: ArrayLike<number> | undefined): Int32Array => {
+  if (positions === undefined) return Int32Array.from({ length }, (_, i) => i)
+  const strange = Array.from(positions).findIndex((at) => !(Number.isInteger(at) && at >= 0 && at < length))
+  if (strange >= 0)
+    throw fail("InvalidInput", `positions[${strange}]: ${positions[strange]} is not from 0 to ${length - 1}`)
+  return Int32Array.from(positions)
 }
 
 /**
@@ -268,6 +285,12 @@ const over = (model: Model): Engine => {
         adapters.delete(id)
       }),
     forward: (id, data, loss) => attempt(() => pass(maybe(id), data, loss, false)),
+    logits: (id, tokens, positions) =>
+      attempt(() => {
+        const adapter = maybe(id)
+        const sequence = Losses.checkSequence(tokens, config, "tokens")
+        return Training.logits(model, adapter, sequence, positionsOf(sequence.length, positions))
+      }),
     forwardBackward: (id, data, loss) => attempt(() => pass(get(id), data, loss, true)),
     optimStep: (id, params) =>
       attempt(() => {

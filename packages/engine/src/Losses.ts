@@ -100,20 +100,49 @@ const dense = (
   return { data: full, shape }
 }
 
+/** What a caller without types may have put where a token belongs. */
+const described = (value: unknown): string => {
+  if (typeof value !== "object" || value === null) return String(value)
+  return "type" in value && typeof value.type === "string" ? `a chunk of type ${value.type}` : "an object"
+}
+
 /**
- * Token ids, each within the vocabulary; throws otherwise.
+ * Token ids, each within the vocabulary; throws otherwise. Images and other chunks that are no text are `Unsupported`.
  *
  * @since 0.1.0
  * @category validation
  */
 export const checkTokens = (ids: ArrayLike<number>, vocabSize: number, path: string): Int32Array => {
+  const known = `the vocabulary is 0 to ${vocabSize - 1}`
+  if (typeof ids !== "object" || ids === null || typeof ids.length !== "number")
+    throw fail("Unsupported", `${path}: ${described(ids)}, but the engine reads tokens only: ${known}`)
   const tokens = new Int32Array(ids.length)
   for (let i = 0; i < ids.length; i++) {
-    const id = ids[i] ?? -1
-    if (!Number.isInteger(id) || id < 0 || id >= vocabSize)
-      throw fail("InvalidInput", `${path}[${i}]: ${id} is not a token: the vocabulary is 0 to ${vocabSize - 1}`)
+    const id: unknown = ids[i]
+    if (typeof id === "object" && id !== null)
+      throw fail("Unsupported", `${path}[${i}]: ${described(id)}, but the engine reads tokens only: ${known}`)
+    if (typeof id !== "number" || !Number.isInteger(id) || id < 0 || id >= vocabSize)
+      throw fail("InvalidInput", `${path}[${i}]: ${described(id)} is not a token: ${known}`)
     tokens[i] = id
   }
+  return tokens
+}
+
+/**
+ * As `checkTokens`, and neither empty nor longer than the model reads.
+ *
+ * @since 0.1.0
+ * @category validation
+ */
+export const checkSequence = (
+  ids: ArrayLike<number>,
+  { maxPositions, vocabSize }: { readonly vocabSize: number; readonly maxPositions: number },
+  path: string,
+): Int32Array => {
+  const tokens = checkTokens(ids, vocabSize, path)
+  const { length } = tokens
+  if (length === 0) throw fail("InvalidInput", `${path}: there is no token`)
+  if (length > maxPositions) throw fail("InvalidInput", `${path}: ${length} tokens, the model reads ${maxPositions}`)
   return tokens
 }
 
@@ -129,9 +158,6 @@ interface Definition {
 
 const at = (values: Float32Array | undefined, index: number, otherwise: number) => values?.[index] ?? otherwise
 
-const clipInputs = ["weights", "clip_low_threshold", "clip_high_threshold"]
-const clipConfig = ["clip_low_threshold", "clip_high_threshold"]
-
 const clips = (get: Get, number: Number_) => {
   const low = number("clip_low_threshold", 0.8)
   const high = number("clip_high_threshold", 1.2)
@@ -139,6 +165,27 @@ const clips = (get: Get, number: Number_) => {
   const highs = get("clip_high_threshold")
   return (index: number, ratio: number) => Math.min(Math.max(ratio, at(lows, index, low)), at(highs, index, high))
 }
+
+const nothing = { loss: 0, slope: 0 }
+
+/** A loss of the ratio to the probability that a token was sampled with, and of that ratio between its bounds. */
+const ofRatio = (
+  value: (ratio: number, clipped: number, gain: number, logprob: number) => ReturnType<TokenLoss>,
+): Definition => ({
+  required: ["logprobs", "advantages"],
+  optional: ["weights", "clip_low_threshold", "clip_high_threshold"],
+  config: ["clip_low_threshold", "clip_high_threshold"],
+  make: (get, number) => {
+    const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
+    const clip = clips(get, number)
+    return (logprob, index) => {
+      const gain = at(weights, index, 1) * at(advantages, index, 0)
+      if (gain === 0) return nothing
+      const ratio = Math.exp(logprob - at(old, index, 0))
+      return value(ratio, clip(index, ratio), gain, logprob)
+    }
+  },
+})
 
 const definitions: Readonly<Record<string, Definition>> = {
   cross_entropy: {
@@ -167,38 +214,12 @@ const definitions: Readonly<Record<string, Definition>> = {
       }
     },
   },
-  ppo: {
-    required: ["logprobs", "advantages"],
-    optional: clipInputs,
-    config: clipConfig,
-    make: (get, number) => {
-      const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
-      const clip = clips(get, number)
-      return (logprob, index) => {
-        const gain = at(weights, index, 1) * at(advantages, index, 0)
-        if (gain === 0) return nothing
-        const ratio = Math.exp(logprob - at(old, index, 0))
-        const free = ratio * gain
-        const clipped = clip(index, ratio) * gain
-        return free <= clipped ? { loss: -free, slope: -free } : { loss: -clipped, slope: 0 }
-      }
-    },
-  },
-  cispo: {
-    required: ["logprobs", "advantages"],
-    optional: clipInputs,
-    config: clipConfig,
-    make: (get, number) => {
-      const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
-      const clip = clips(get, number)
-      return (logprob, index) => {
-        const gain = at(weights, index, 1) * at(advantages, index, 0)
-        if (gain === 0) return nothing
-        const factor = clip(index, Math.exp(logprob - at(old, index, 0))) * gain
-        return { loss: -factor * logprob, slope: -factor }
-      }
-    },
-  },
+  ppo: ofRatio((ratio, clipped, gain) =>
+    ratio * gain <= clipped * gain
+      ? { loss: -ratio * gain, slope: -ratio * gain }
+      : { loss: -clipped * gain, slope: 0 },
+  ),
+  cispo: ofRatio((_, clipped, gain, logprob) => ({ loss: -clipped * gain * logprob, slope: -clipped * gain })),
   dro: {
     required: ["logprobs", "advantages"],
     optional: ["weights"],
@@ -219,8 +240,6 @@ const definitions: Readonly<Record<string, Definition>> = {
     },
   },
 }
-
-const nothing = { loss: 0, slope: 0 }
 
 /** Named on the wire; nobody here has verified what the service computes under these names. */
 const undefinedHere = new Set(["gspo", "stable_reinforce"])
@@ -280,11 +299,10 @@ const prepareDatum = (
   number: Number_,
   datum: Datum,
   path: string,
-  { maxPositions, vocabSize }: { readonly vocabSize: number; readonly maxPositions: number },
+  limits: { readonly vocabSize: number; readonly maxPositions: number },
 ): Prepared => {
-  const rows = datum.tokens.length
-  if (rows === 0) throw fail("InvalidInput", `${path}: there is no token`)
-  if (rows > maxPositions) throw fail("InvalidInput", `${path}: ${rows} tokens, the model reads ${maxPositions}`)
+  const tokens = checkSequence(datum.tokens, limits, `${path}.tokens`)
+  const rows = tokens.length
   const known = ["target_tokens", ...definition.required, ...definition.optional]
   for (const key of Object.keys(datum.inputs)) {
     if (!known.includes(key)) throw fail("InvalidInput", `${path}.${key}: ${name} takes ${known.join(", ")}`)
@@ -310,8 +328,8 @@ const prepareDatum = (
     values.set(key, floats)
   }
   return {
-    tokens: checkTokens(datum.tokens, vocabSize, `${path}.tokens`),
-    targets: checkTokens(given.data, vocabSize, `${path}.target_tokens`),
+    tokens,
+    targets: checkTokens(given.data, limits.vocabSize, `${path}.target_tokens`),
     columns,
     loss: definition.make((key) => values.get(key), number),
   }

@@ -4,7 +4,7 @@ import * as Support from "./support/Goldens.ts"
 const all = ["llama-f32-free-sharded", "llama-f16-tied", "qwen3-bf16-tied", "qwen3-f32-free"]
 const trained = ["llama-f32-free-sharded", "qwen3-f32-free"]
 
-/** Every logit is asked for by making every token a target. */
+/** Every log probability is asked for by making every token a target. */
 const everything = (tokens: ReadonlyArray<number>, vocabSize: number) => ({
   tokens,
   inputs: {
@@ -16,29 +16,52 @@ const everything = (tokens: ReadonlyArray<number>, vocabSize: number) => ({
   },
 })
 
+const furthest = (a: Float32Array, b: Float32Array): number => {
+  expect(a.length).toBe(b.length)
+  return a.reduce((worst, value, i) => Math.max(worst, Math.abs(value - b[i]!)), 0)
+}
+
 describe("against transformers", () => {
   for (const name of all) {
+    const engine = Support.engine(name)
+    const { vocabSize } = engine.config
+    const { tokens } = Support.golden(name)
+    const file = Support.tensors(name, "logits")
+    const logits = tokens.map((_, i) => file.get(`logits.${i}`)!.data)
+
     it(`${name}: the same logits`, () => {
-      const engine = Support.engine(name)
-      const { tokens } = Support.golden(name)
-      const logits = Support.tensors(name, "logits")
-      const { vocabSize } = engine.config
+      expect(tokens.map(({ length }) => length)).toEqual([5, 70, 1, 18])
+      for (const [i, ids] of tokens.entries()) {
+        expect(furthest(Support.right(engine.logits(undefined, ids)), logits[i]!)).toBeLessThan(1e-4)
+      }
+    })
+
+    it(`${name}: the same log probabilities, all sequences in one pass`, () => {
       const data = tokens.map((ids) => everything(ids, vocabSize))
       const { outputs } = Support.right(engine.forward(undefined, data, { name: "cross_entropy" }))
       expect(outputs.length).toBe(4)
       for (const [i, { logprobs }] of outputs.entries()) {
-        const wanted = logits.get(`logits.${i}`)!.data
-        expect(wanted.length).toBe(logprobs.length)
-        let worst = 0
+        const wanted = logits[i]!.slice()
         for (let row = 0; row < wanted.length; row += vocabSize) {
           const some = wanted.subarray(row, row + vocabSize)
           const lse = Math.log(some.reduce((sum, value) => sum + Math.exp(value), 0))
-          for (const [k, value] of some.entries()) worst = Math.max(worst, Math.abs(value - lse - logprobs[row + k]!))
+          for (const [k, value] of some.entries()) some[k] = value - lse
         }
-        expect(worst).toBeLessThan(1e-4)
+        expect(furthest(logprobs, wanted)).toBeLessThan(1e-4)
       }
     })
   }
+
+  it("logits of some positions are those of all, and those of an adapter are its own", () => {
+    const engine = Support.withAdapter("qwen3-f32-free")
+    const { vocabSize } = engine.config
+    const tokens = Support.golden("qwen3-f32-free").tokens[1]!
+    const whole = Support.right(engine.logits("a", tokens))
+    const some = Support.right(engine.logits("a", tokens, [69, 0, 69]))
+    const row = (at: number) => Array.from(whole.subarray(at * vocabSize, (at + 1) * vocabSize))
+    expect(Array.from(some)).toEqual([...row(69), ...row(0), ...row(69)])
+    expect(furthest(Support.right(engine.logits(undefined, tokens)), whole)).toBeGreaterThan(0.1)
+  })
 })
 
 describe("against torch", () => {

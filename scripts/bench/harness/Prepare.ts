@@ -18,12 +18,12 @@ interface Esbuild {
 }
 
 /** A program in one file, as services and command lines that must start fast are shipped. */
-const bundle = (app: string, from: string, to: string) => {
+export const bundle = (from: string, to: string): void => {
   // The one that `tsx` works with.
   const { buildSync }: Esbuild = createRequire(createRequire(import.meta.url).resolve("tsx/package.json"))("esbuild")
   buildSync({
-    entryPoints: [join(app, from)],
-    outfile: join(app, to),
+    entryPoints: [from],
+    outfile: to,
     bundle: true,
     minifyWhitespace: true,
     platform: "node",
@@ -119,7 +119,7 @@ export const prepare = (tell: (doing: string) => void): Prepared => {
   writeFileSync(join(app, "package.json"), JSON.stringify({ private: true, type: "module" }))
   const drivers = join(here, "drivers")
   for (const file of readdirSync(drivers)) copyFileSync(join(drivers, file), join(app, file))
-  bundle(app, "ours.mjs", "ours.bundled.mjs")
+  bundle(join(app, "ours.mjs"), join(app, "ours.bundled.mjs"))
 
   const pip = JSON.parse(answer(peer, ["-m", "pip", "list", "--format=json"]) ?? "[]") as ReadonlyArray<{
     readonly name: string

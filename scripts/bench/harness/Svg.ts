@@ -1,4 +1,4 @@
-/** Small pictures: lines over a logarithmic axis, and flame graphs. */
+/** Small pictures: lines over a logarithmic axis, curves of losses, and flame graphs. */
 
 const escape = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;")
@@ -58,6 +58,55 @@ export const lines = (all: ReadonlyArray<Line>): string => {
     ].join("\n")
   })
   return document(columns * width, Math.ceil(all.length / columns) * height, panels)
+}
+
+export interface Curves {
+  readonly title: string
+  /** One value a step. Later ones are drawn over earlier ones, which are wider. */
+  readonly lines: ReadonlyArray<{ readonly name: string; readonly values: ReadonlyArray<number> }>
+}
+
+/** One panel each, from zero up, steps evenly from left to right. */
+export const curves = (all: ReadonlyArray<Curves>): string => {
+  const [width, height] = [430, 260]
+  const strokes = ["#1f6feb", "#f59f00"]
+  const panels = all.map(({ lines, title }, index) => {
+    const left = index * width
+    const [x0, x1, y0, y1] = [left + 45, left + width - 20, height - 35, 40]
+    const steps = Math.max(...lines.map(({ values }) => values.length), 2)
+    const most = Math.max(...lines.flatMap(({ values }) => values), 1e-9)
+    const ticks = [0, 0.25, 0.5, 0.75, 1]
+    return [
+      text(left + 12, 18, title, 'font-weight="600"'),
+      `<path d="M${x0} ${y1}V${y0}H${x1}" fill="none" stroke="#888"/>`,
+      text(x0 + 4, y1 - 6, "loss of a token", 'fill="#555"'),
+      ...ticks.flatMap((part) => [
+        text(x0 - 6, y0 - part * (y0 - y1) + 4, (most * part).toFixed(1), 'text-anchor="end" fill="#555"'),
+        text(
+          x0 + part * (x1 - x0),
+          y0 + 16,
+          String(Math.round(1 + part * (steps - 1))),
+          'text-anchor="middle" fill="#555"',
+        ),
+      ]),
+      text((x0 + x1) / 2, y0 + 30, "step", 'text-anchor="middle" fill="#555"'),
+      ...lines.flatMap(({ name, values }, i) => {
+        const last = lines.length - 1 - i
+        const stroke = strokes[last % strokes.length]
+        const path = values
+          .map((value, n) =>
+            [x0 + (n / (steps - 1)) * (x1 - x0), y0 - (value / most) * (y0 - y1)].map((at) => at.toFixed(1)).join(","),
+          )
+          .join(" ")
+        return [
+          `<polyline points="${path}" fill="none" stroke="${stroke}" stroke-width="${1.5 + 3 * last}" stroke-linejoin="round"/>`,
+          `<rect x="${x1 - 70}" y="${y1 + 6 + i * 16}" width="10" height="10" fill="${stroke}"/>`,
+          text(x1 - 55, y1 + 15 + i * 16, name),
+        ]
+      }),
+    ].join("\n")
+  })
+  return document(all.length * width, height, panels)
 }
 
 /** What V8 writes with `--cpu-prof`. */

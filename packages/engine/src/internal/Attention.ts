@@ -10,10 +10,47 @@ export interface Sequence {
   readonly length: number
 }
 
+/** Some rows of queries of one head, and the keys and values that they see: `width` of them, from the first on. */
+interface Block {
+  readonly length: number
+  readonly row: number
+  readonly rows: number
+  readonly width: number
+  /** Where they begin in the matrices of queries, and of keys and values. */
+  readonly query: number
+  readonly key: number
+}
+
+/** Block after block. `begin` is told once for all heads that share their keys and values. */
+const walk = (
+  { headDim, heads, kvHeads }: ModelConfig,
+  sequences: ReadonlyArray<Sequence>,
+  begin: (key: number, length: number) => void,
+  visit: (some: Block) => void,
+): void => {
+  const group = heads / kvHeads
+  for (const { length, start } of sequences) {
+    for (let kv = 0; kv < kvHeads; kv++) {
+      const key = (start * kvHeads + kv) * headDim
+      begin(key, length)
+      for (let head = kv * group; head < (kv + 1) * group; head++) {
+        for (let row = 0; row < length; row += block) {
+          const rows = Math.min(block, length - row)
+          const query = ((start + row) * heads + head) * headDim
+          visit({ length, row, rows, width: row + rows, query, key })
+        }
+      }
+    }
+  }
+}
+
+const longestOf = (sequences: ReadonlyArray<Sequence>) =>
+  sequences.reduce((most, { length }) => Math.max(most, length), 0)
+
 /** `out` gets what `q`, `k` and `v`, [rows, heads x headDim], attend to. */
 export const forward = (
   memory: Memory,
-  { headDim, heads, kvHeads }: ModelConfig,
+  config: ModelConfig,
   sequences: ReadonlyArray<Sequence>,
   q: number,
   k: number,
@@ -21,39 +58,32 @@ export const forward = (
   out: number,
 ): void => {
   const { kernel } = memory
-  const queries = heads * headDim
-  const keys = kvHeads * headDim
-  const group = heads / kvHeads
+  const { headDim } = config
+  const queries = config.heads * headDim
+  const keys = config.kvHeads * headDim
   const factor = 1 / Math.sqrt(headDim)
-  const longest = sequences.reduce((most, { length }) => Math.max(most, length), 0)
+  const longest = longestOf(sequences)
   memory.scope((alloc) => {
     const turned = alloc(headDim * longest)
     const scores = alloc(block * longest)
     const panel = alloc(8 * Math.max(headDim, longest))
-    for (const { length, start } of sequences) {
-      for (let kv = 0; kv < kvHeads; kv++) {
-        const key = k + start * keys + kv * headDim
-        const value = v + start * keys + kv * headDim
-        kernel.transpose(length, headDim, key, keys, turned, length)
-        for (let head = kv * group; head < (kv + 1) * group; head++) {
-          for (let row = 0; row < length; row += block) {
-            const rows = Math.min(block, length - row)
-            const width = row + rows
-            const at = (start + row) * queries + head * headDim
-            kernel.gemm(rows, width, headDim, q + at, queries, 1, turned, length, scores, length, 0, panel)
-            kernel.causalSoftmax(rows, width, scores, length, row + 1, factor)
-            kernel.gemm(rows, headDim, width, scores, length, 1, value, keys, out + at, queries, 0, panel)
-          }
-        }
-      }
-    }
+    walk(
+      config,
+      sequences,
+      (key, length) => kernel.transpose(length, headDim, k + key, keys, turned, length),
+      ({ key, length, query, row, rows, width }) => {
+        kernel.gemm(rows, width, headDim, q + query, queries, 1, turned, length, scores, length, 0, panel)
+        kernel.causalSoftmax(rows, width, scores, length, row + 1, factor)
+        kernel.gemm(rows, headDim, width, scores, length, 1, v + key, keys, out + query, queries, 0, panel)
+      },
+    )
   })
 }
 
 /** From `dOut`: dq, dk and dv. The scores are computed again: holding them would cost the square of the length. */
 export const backward = (
   memory: Memory,
-  { headDim, heads, kvHeads }: ModelConfig,
+  config: ModelConfig,
   sequences: ReadonlyArray<Sequence>,
   q: number,
   k: number,
@@ -64,39 +94,37 @@ export const backward = (
   dv: number,
 ): void => {
   const { kernel } = memory
-  const queries = heads * headDim
-  const keys = kvHeads * headDim
-  const group = heads / kvHeads
+  const { headDim } = config
+  const queries = config.heads * headDim
+  const keys = config.kvHeads * headDim
   const factor = 1 / Math.sqrt(headDim)
-  const longest = sequences.reduce((most, { length }) => Math.max(most, length), 0)
+  const longest = longestOf(sequences)
+  for (const { length, start } of sequences) {
+    memory.floats.fill(0, dk + start * keys, dk + (start + length) * keys)
+    memory.floats.fill(0, dv + start * keys, dv + (start + length) * keys)
+  }
   memory.scope((alloc) => {
     const turnedK = alloc(headDim * longest)
     const turnedV = alloc(headDim * longest)
     const scores = alloc(block * longest)
     const dScores = alloc(block * longest)
     const panel = alloc(8 * Math.max(headDim, longest, block))
-    for (const { length, start } of sequences) {
-      memory.floats.fill(0, dk + start * keys, dk + (start + length) * keys)
-      memory.floats.fill(0, dv + start * keys, dv + (start + length) * keys)
-      for (let kv = 0; kv < kvHeads; kv++) {
-        const at = start * keys + kv * headDim
-        kernel.transpose(length, headDim, k + at, keys, turnedK, length)
-        kernel.transpose(length, headDim, v + at, keys, turnedV, length)
-        for (let head = kv * group; head < (kv + 1) * group; head++) {
-          for (let row = 0; row < length; row += block) {
-            const rows = Math.min(block, length - row)
-            const width = row + rows
-            const mine = (start + row) * queries + head * headDim
-            kernel.gemm(rows, width, headDim, q + mine, queries, 1, turnedK, length, scores, length, 0, panel)
-            kernel.causalSoftmax(rows, width, scores, length, row + 1, factor)
-            kernel.gemm(rows, width, headDim, dOut + mine, queries, 1, turnedV, length, dScores, length, 0, panel)
-            kernel.gemm(width, headDim, rows, scores, 1, length, dOut + mine, queries, dv + at, keys, 1, panel)
-            kernel.softmaxBackward(rows, width, scores, dScores, length, factor)
-            kernel.gemm(rows, headDim, width, dScores, length, 1, k + at, keys, dq + mine, queries, 0, panel)
-            kernel.gemm(width, headDim, rows, dScores, 1, length, q + mine, queries, dk + at, keys, 1, panel)
-          }
-        }
-      }
-    }
+    walk(
+      config,
+      sequences,
+      (key, length) => {
+        kernel.transpose(length, headDim, k + key, keys, turnedK, length)
+        kernel.transpose(length, headDim, v + key, keys, turnedV, length)
+      },
+      ({ key, length, query, row, rows, width }) => {
+        kernel.gemm(rows, width, headDim, q + query, queries, 1, turnedK, length, scores, length, 0, panel)
+        kernel.causalSoftmax(rows, width, scores, length, row + 1, factor)
+        kernel.gemm(rows, width, headDim, dOut + query, queries, 1, turnedV, length, dScores, length, 0, panel)
+        kernel.gemm(width, headDim, rows, scores, 1, length, dOut + query, queries, dv + key, keys, 1, panel)
+        kernel.softmaxBackward(rows, width, scores, dScores, length, factor)
+        kernel.gemm(rows, headDim, width, dScores, length, 1, k + key, keys, dq + query, queries, 0, panel)
+        kernel.gemm(width, headDim, rows, dScores, 1, length, q + query, queries, dk + key, keys, 1, panel)
+      },
+    )
   })
 }

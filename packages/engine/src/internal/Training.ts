@@ -15,6 +15,9 @@ export interface Output {
 /** So many tokens are computed at once, unless one datum alone has more: it bounds the memory. */
 const tokensAtOnce = 2048
 
+/** Half a gigabyte; who wants more asks again. */
+const maxLogits = 2 ** 27
+
 const parts = (data: ReadonlyArray<Prepared>): ReadonlyArray<ReadonlyArray<number>> => {
   const all: Array<Array<number>> = []
   let room = 0
@@ -113,6 +116,38 @@ export const run = (
     })
   }
   return { outputs, loss: total }
+}
+
+/** One row for each of `positions`; nothing is trained. */
+export const logits = (
+  model: Model,
+  adapter: Adapter | undefined,
+  tokens: Int32Array,
+  positions: Int32Array,
+): Float32Array => {
+  const { config, memory } = model
+  const { vocabSize } = config
+  const rows = tokens.length
+  if (positions.length * vocabSize > maxLogits)
+    throw new EngineError({
+      reason: "InvalidInput",
+      problem: `positions: ${positions.length} rows of ${vocabSize} logits are too many; ask for ${Math.floor(maxLogits / vocabSize)} at once`,
+    })
+  const found = new Float32Array(positions.length * vocabSize)
+  memory.scope((alloc) => {
+    const at = alloc(rows)
+    for (let p = 0; p < rows; p++) memory.ints[at + p] = p
+    const batch = { rows, tokens, positions: at, sequences: [{ start: 0, length: rows }] }
+    pass(model, adapter, batch, {
+      train: false,
+      onlyRows: positions,
+      visit: (first, some, from) => {
+        found.set(memory.floats.subarray(from, from + some * vocabSize), first * vocabSize)
+        return false
+      },
+    })
+  })
+  return found
 }
 
 export const step = (

@@ -79,6 +79,8 @@ class Model {
   budget = 100
   windowEnd = -1
   throttledUntil = -1
+  /** How many left from inside since the last back-off. */
+  passed = 0
   readonly queue: Array<{ readonly id: number; readonly weight: number }> = []
   readonly inside = new Map<number, number>()
   readonly admitted: Array<number> = []
@@ -101,13 +103,23 @@ class Model {
     const waiting = this.queue.findIndex((entry) => entry.id === id)
     if (waiting >= 0) this.queue.splice(waiting, 1)
     this.balance += this.inside.get(id) ?? 0
-    this.inside.delete(id)
+    if (this.inside.delete(id)) this.passed++
+    this.settle()
+  }
+
+  backOff(millis: number): void {
+    const end = this.now + millis
+    // One refusal after so many that passed slows the others down, and does not stop them.
+    const isAlone = this.passed >= 20 && this.now >= this.windowEnd
+    this.passed = 0
+    this.throttledUntil = Math.max(this.throttledUntil, end + 10_000)
+    if (!isAlone) this.windowEnd = Math.max(this.windowEnd, end)
     this.settle()
   }
 
   advance(millis: number): void {
     const end = this.now + millis
-    for (const at of [this.windowEnd, this.throttledUntil, end]) {
+    for (const at of [this.windowEnd, this.throttledUntil, end].toSorted((a, b) => a - b)) {
       if (at < this.now || at > end) continue
       this.now = at
       this.settle()
@@ -180,11 +192,8 @@ describe("Gate", () => {
               break
             case "backOff":
               yield* limiter.backOff(command.millis)
-              if (model.now + command.millis > model.windowEnd) {
-                model.windowEnd = model.now + command.millis
-                model.throttledUntil = model.windowEnd + 10_000
-              }
-              model.settle()
+              yield* settle
+              model.backOff(command.millis)
               break
             case "advance":
               yield* TestClock.adjust(command.millis)

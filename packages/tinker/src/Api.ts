@@ -100,6 +100,8 @@ export const heartbeat = Endpoint.json({
   purpose: "session",
   retry: "none",
   timeout: "10 seconds",
+  // The same each time: written once.
+  holes: {},
   body: Session.HeartbeatRequest,
   response: Session.HeartbeatResponse,
 })

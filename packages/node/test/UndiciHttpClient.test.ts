@@ -798,21 +798,22 @@ describe("the short way", () => {
     client: HttpClient.HttpClient,
     request: Partial<HttpDirect.Outgoing> & Pick<HttpDirect.Outgoing, "url">,
   ) =>
-    Effect.async<HttpDirect.Outcome>((resume) => {
-      const send = HttpDirect.of(client)
-      if (send === undefined) return resume(Effect.dieMessage("there is no short way"))
-      const cancel = send({ method: "POST", purpose: "sample", headers: [], body: undefined, ...request }, (outcome) =>
-        resume(Effect.succeed(outcome)),
-      )
-      return Effect.sync(cancel)
-    })
+    Effect.withFiberRuntime<HttpDirect.Outcome>((fiber) =>
+      Effect.async((resume) => {
+        const send = HttpDirect.of(client)
+        if (send === undefined) return resume(Effect.dieMessage("there is no short way"))
+        const outgoing = { method: "POST", purpose: "sample", headers: [], body: undefined, ...request } as const
+        const cancel = send(outgoing, (outcome) => resume(Effect.succeed(outcome)), fiber)
+        return Effect.sync(cancel)
+      }),
+    )
 
   const answer = (outcome: HttpDirect.Outcome) => {
-    if (outcome._tag === "Failed") throw outcome.failure
+    if (outcome._tag !== "Answered") throw outcome._tag === "Failed" ? outcome.failure : outcome.cause
     return outcome.answer
   }
   const failure = (outcome: HttpDirect.Outcome) => {
-    if (outcome._tag === "Answered") throw new Error(`answered with ${outcome.answer.status}`)
+    if (outcome._tag !== "Failed") throw new Error(outcome._tag)
     return outcome.failure._tag
   }
 

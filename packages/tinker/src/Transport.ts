@@ -27,7 +27,7 @@ import * as Credentials from "./Credentials.ts"
 import * as Endpoint from "./Endpoint.ts"
 import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
-import { exitOf } from "./internal/ExitOf.ts"
+import { awaited, exitOf, nothingLeft, type Stop } from "./internal/Begun.ts"
 import * as Http from "./internal/Http.ts"
 import * as Meters from "./internal/Meters.ts"
 import { readAccepted } from "./internal/ReadAccepted.ts"
@@ -332,7 +332,7 @@ class Request<A> {
   }
 
   /** What needs no fiber is done at once, which is all of it if the first attempt brings an answer. */
-  begin(fiber: Fiber.RuntimeFiber<unknown, unknown>, end: (result: Effect.Effect<A, TinkerError>) => void): Http.Stop {
+  begin(fiber: Fiber.RuntimeFiber<unknown, unknown>, end: (result: Effect.Effect<A, TinkerError>) => void): Stop {
     const token = this.auth.ready(this.time.uptime())
     if (token !== undefined) {
       const next = this.next(token)
@@ -382,7 +382,7 @@ class Request<A> {
     return Effect.withFiberRuntime((fiber) => {
       if (this.shared.closed) return Effect.fail(new ClientClosed({ operation: this.endpoint.operation }))
       const next = this.next(token)
-      return Http.awaited((end) => this.prepared.exchange(fiber, next, (result) => end(observed(next, result))))
+      return awaited((end) => this.prepared.exchange(fiber, next, (result) => end(observed(next, result))))
     })
   }
 
@@ -435,8 +435,6 @@ class Request<A> {
     )
   }
 }
-
-const nothingLeft: Http.Stop = () => Effect.void
 
 /** What a call is given besides its input, checked before anything is sent. */
 const checkOptions = (operation: string, options: CallOptions): Option.Option<InvalidInput> => {
@@ -515,7 +513,7 @@ export const make: Effect.Effect<
     options: CallOptions,
     auth: Auth,
     end: (result: Effect.Effect<A, TinkerError>) => void,
-  ): Http.Stop => {
+  ): Stop => {
     const refusal = shared.closed
       ? new ClientClosed({ operation: endpoint.operation })
       : Option.getOrUndefined(checkOptions(endpoint.operation, options))
@@ -562,7 +560,7 @@ export const make: Effect.Effect<
     (endpoint, rendered, options = noOptions) =>
       traced(
         (fiber) =>
-          Http.awaited((end) =>
+          awaited((end) =>
             perform(fiber, endpoint, preparedFor(endpoint), rendered, options, authOf(endpoint, options), end),
           ),
         endpoint.span,
@@ -584,7 +582,7 @@ export const make: Effect.Effect<
         end(
           onError(result, (error) =>
             unknownFields.learn(endpoint, error) && Endpoint.differs(sent, render(endpoint, input))
-              ? Effect.withFiberRuntime((fiber) => Http.awaited((end) => begin(fiber, endpoint, input, options, end)))
+              ? Effect.withFiberRuntime((fiber) => awaited((end) => begin(fiber, endpoint, input, options, end)))
               : Effect.fail(error),
           ),
         ),
@@ -596,7 +594,7 @@ export const make: Effect.Effect<
   const callWith =
     (begin: Service["begin"]): Service["call"] =>
     (endpoint, input, options) =>
-      traced((fiber) => Http.awaited((end) => begin(fiber, endpoint, input, options, end)), endpoint.span)
+      traced((fiber) => awaited((end) => begin(fiber, endpoint, input, options, end)), endpoint.span)
 
   const fixed = (token: Auth["token"]): Auth => ({
     token,
@@ -648,7 +646,7 @@ export const make: Effect.Effect<
           const { attempt, response } = yield* restore(
             traced(
               (fiber) =>
-                Http.awaited<Opened, TinkerError>((end) =>
+                awaited<Opened, TinkerError>((end) =>
                   perform(
                     fiber,
                     endpoint,

@@ -23,6 +23,7 @@ import type * as TinkerConfig from "../TinkerConfig.ts"
 import { InvalidInput, type RequestError, Unavailable, UnexpectedResponse } from "../TinkerError.ts"
 import { version } from "../Version.ts"
 import * as Answer from "./Answer.ts"
+import { awaited, nothingLeft, type Stop } from "./Begun.ts"
 import type { Meter } from "./Meters.ts"
 import { reveal } from "./Redact.ts"
 import { runBeside } from "./RunBeside.ts"
@@ -76,9 +77,6 @@ export type Begin<out A, out E> = (
   end: (result: Effect.Effect<A, E>) => void,
 ) => Stop
 
-/** Ends what is under way, and waits until it has let go of everything. */
-export type Stop = () => Effect.Effect<unknown>
-
 export interface Http {
   /** The reply of a 2xx, or of a redirect that is not to be followed, read to its end. */
   readonly send: <A, E>(
@@ -90,7 +88,6 @@ export interface Http {
 }
 
 const nothing = () => {}
-const nothingLeft: Stop = () => Effect.void
 const maxRedirects = 10
 const isSuccess = (status: number) => status >= 200 && status < 300
 const isRedirect = (status: number) => status >= 300 && status < 400
@@ -421,13 +418,6 @@ class Running<in A, in E> {
     return true
   }
 }
-
-/** Waits for what is begun without a fiber; interrupted, it is stopped. */
-export const awaited = <A, E>(begin: (end: (result: Effect.Effect<A, E>) => void) => Stop): Effect.Effect<A, E> =>
-  Effect.async<A, E>((resume) => {
-    const stop = begin(resume)
-    return Effect.suspend(stop)
-  })
 
 const nowOf = ({ clock }: Attempt): number => clock.unsafeCurrentTimeMillis()
 

@@ -14,7 +14,7 @@ import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
 import { shorten } from "./Answer.ts"
-import { exitOf } from "./ExitOf.ts"
+import { exitOf, nothingLeft, type Stop } from "./Begun.ts"
 import { redactor } from "./Redact.ts"
 import { runBeside } from "./RunBeside.ts"
 
@@ -53,7 +53,7 @@ export interface Owner {
   readonly begin: <A>(
     parent: Fiber.RuntimeFiber<unknown, unknown>,
     about: About,
-    start: (end: (rest: Effect.Effect<A, FutureError>) => void) => () => Effect.Effect<unknown>,
+    start: (end: (rest: Effect.Effect<A, FutureError>) => void) => Stop,
   ) => Owned<A>
   /** Where its fibers live: closed with the client, or as soon as the session is lost. */
   readonly scope: Scope.Scope
@@ -61,7 +61,6 @@ export interface Owner {
   readonly over: Effect.Effect<never, ClientClosed | SessionLost>
 }
 
-const nothingLeft = () => Effect.void
 const interrupted = Exit.interrupt(FiberId.none)
 
 /** Of a cause that may be anything, even something that can't be printed. */
@@ -104,7 +103,7 @@ interface Home {
 class Held<A> implements Owned<A> {
   fiber: Fiber.RuntimeFiber<A, FutureError> | undefined = undefined
   /** Stops what goes on without a fiber. */
-  halt: () => Effect.Effect<unknown> = nothingLeft
+  halt: Stop = nothingLeft
   private given: FutureError | undefined = undefined
   private known: Exit.Exit<A, FutureError> | undefined = undefined
   private waiting: Set<(exit: Exit.Exit<A, FutureError>) => void> | undefined = undefined
@@ -222,7 +221,7 @@ export const make = (
     const begin = <A>(
       parent: Fiber.RuntimeFiber<unknown, unknown>,
       about: About,
-      start: (end: (rest: Effect.Effect<A, FutureError>) => void) => () => Effect.Effect<unknown>,
+      start: (end: (rest: Effect.Effect<A, FutureError>) => void) => Stop,
     ): Owned<A> => {
       const one = new Held<A>(home, parent, about)
       if (home.end === undefined) {

@@ -37,7 +37,7 @@ import {
 } from "../TinkerError.ts"
 import { Transport } from "../Transport.ts"
 import * as Announcer from "./Announcer.ts"
-import { exitOf } from "./ExitOf.ts"
+import { exitOf, nothingLeft, type Stop } from "./Begun.ts"
 import * as Gate from "./Gate.ts"
 import * as Meters from "./Meters.ts"
 import * as Owner from "./Owner.ts"
@@ -431,7 +431,7 @@ export const make = ({
       first: number,
       leave: () => void,
       end: (rest: Effect.Effect<SampleResult.SampleResult, FutureError>) => void,
-    ): (() => Effect.Effect<unknown>) => {
+    ): Stop => {
       const at = uptime()
       ticket.tries++
       // Whoever brings an answer does not care for what is thrown over it, and the caller would wait for ever.
@@ -444,7 +444,7 @@ export const make = ({
             end(Effect.die(cause))
           }
         }
-      let stop: (() => Effect.Effect<unknown>) | undefined
+      let stop: Stop | undefined
       const polled = (submitted: Submitted) => (rest: Effect.Effect<SampleResult.SampleResult, FutureError>) => {
         const exit = exitOf(rest)
         const result = exit?._tag === "Success" ? read(ticket, submitted, exit.value) : undefined
@@ -472,7 +472,7 @@ export const make = ({
       const submitting = transport.begin(parent, Api.sample, requestOf(ticket, first), undefined, safely(acknowledged))
       // One after the other: what was sent is not kept while its result is waited for.
       stop ??= submitting
-      return () => stop?.() ?? Effect.void
+      return () => (stop ?? nothingLeft)()
     }
 
     /** What goes wrong on the way to the server is tried again, and what was lost there is submitted anew. */

@@ -1,0 +1,19 @@
+/** Work that is begun without a fiber: it ends by telling an effect, which is an `Exit` if nothing is left to do. */
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+
+/** Ends what is under way, and waits until it has let go of everything. */
+export type Stop = () => Effect.Effect<unknown>
+
+export const nothingLeft: Stop = () => Effect.void
+
+/** How an effect ended, if it is over before it was begun: an `Exit` is an effect, too. */
+export const exitOf = <A, E>(effect: Effect.Effect<A, E>): Exit.Exit<A, E> | undefined =>
+  Exit.isExit(effect) ? (effect as Exit.Exit<A, E>) : undefined
+
+/** Waits for such work in a fiber; interrupted, it is stopped. */
+export const awaited = <A, E>(begin: (end: (result: Effect.Effect<A, E>) => void) => Stop): Effect.Effect<A, E> =>
+  Effect.async<A, E>((resume) => {
+    const stop = begin(resume)
+    return Effect.suspend(stop)
+  })

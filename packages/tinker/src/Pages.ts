@@ -89,19 +89,18 @@ export interface OffsetOptions<A, E, R> {
 
 interface Place {
   readonly offset: number
-  /** The last total, and the shortest so far; none was told if they are infinite. */
+  /** The last total; none was told if it is infinite. */
   readonly total: number
-  readonly shortest: number
   /** Up to here a page may hold nothing but what was there before. */
   readonly known: number
   /** Pages in a row, beyond that, that did so. */
   readonly repeats: number
-  /** How often it was gone back since the last new item, although the list had been as short before. */
-  readonly rewinds: number
+  /** How often the list has grown since the last new item. */
+  readonly growths: number
 }
 
-/** A list can't get shorter than ever for ever; one whose length goes up and down could be walked for ever. */
-const maxRewinds = 2
+/** A list can't get shorter for ever, but one whose length goes up and down could be walked for ever. */
+const maxGrowths = 2
 
 /** So many pages without anything new are a list that moved; more are a server that does not page. */
 const maxRepeats = 3
@@ -110,7 +109,7 @@ const maxRepeats = 3
 const moved = (place: Place, total: number): Place => {
   // Items that were added may have moved all others, so that as many come again.
   const added = Number.isFinite(total) ? Math.max(0, total - place.total) : 0
-  return { ...place, total, shortest: Math.min(place.shortest, total), known: place.known + added }
+  return { ...place, total, known: place.known + added, growths: place.growths + (added > 0 ? 1 : 0) }
 }
 
 /**
@@ -138,10 +137,9 @@ export const byOffset = <A, E, R>(
       const place = moved(before, total)
       // Where items vanished, later ones took their places: they may be behind us, unseen.
       const vanished = before.total - total
-      const rewinds = before.rewinds + (place.shortest < before.shortest ? 0 : 1)
-      if (vanished > 0 && Number.isFinite(vanished) && before.offset > start && rewinds <= maxRewinds) {
+      if (vanished > 0 && Number.isFinite(vanished) && before.offset > start && place.growths <= maxGrowths) {
         const offset = Math.max(start, before.offset - vanished)
-        return Either.right({ items: [], next: Option.some({ ...place, offset, rewinds }) })
+        return Either.right({ items: [], next: Option.some({ ...place, offset }) })
       }
       const items = page.items.filter((item) => !seen.has(key(item)))
       seen.add(page.items.map(key))
@@ -150,8 +148,8 @@ export const byOffset = <A, E, R>(
       const repeats = items.length === 0 && offset > place.known ? before.repeats + 1 : 0
       if (repeats < maxRepeats) {
         const known = Math.max(place.known, repeats === 0 ? offset : 0)
-        const rewinds = items.length === 0 ? before.rewinds : 0
-        return Either.right({ items, next: Option.some({ ...place, offset, known, repeats, rewinds }) })
+        const growths = items.length === 0 ? place.growths : 0
+        return Either.right({ items, next: Option.some({ ...place, offset, known, repeats, growths }) })
       }
       // Without a total, who gives another number of items than was asked for gives all that there is.
       return Option.isNone(page.total) && page.items.length !== pageSize
@@ -159,7 +157,7 @@ export const byOffset = <A, E, R>(
         : Either.left(sameAgain(operation, "the same items again and again, whatever the offset"))
     }
 
-    const first: Place = { offset: start, total: Infinity, shortest: Infinity, known: start, repeats: 0, rewinds: 0 }
+    const first: Place = { offset: start, total: Infinity, known: start, repeats: 0, growths: 0 }
     return walk(first, (place) =>
       Effect.flatMap(fetch({ offset: place.offset, limit: pageSize }), (page) => after(place, page)),
     )

@@ -258,7 +258,7 @@ const onError = <A>(
 interface Prepared<out A> {
   readonly exchange: Http.Begin<A, TinkerError>
   readonly meter: Meters.Meter | undefined
-  /** Without path parameters; else it ends where they begin. */
+  /** Of those whose path names nothing. */
   readonly url: string
   /** In milliseconds. */
   readonly timeout: number

@@ -5,6 +5,7 @@ import { RateLimiter } from "effect-tinker/RateLimiter"
 import * as Limits from "effect-tinker/RateLimiter"
 import * as TinkerConfig from "effect-tinker/TinkerConfig"
 import { ClientClosed } from "effect-tinker/TinkerError"
+import * as CountingClock from "./support/CountingClock.ts"
 
 const key = (secret: string, baseUrl = "https://one.example"): Limits.Key => ({
   baseUrl: BaseUrl.make(baseUrl),
@@ -293,40 +294,26 @@ describe("RateLimiter", () => {
 
   it.scoped("one timer at a time, and none when the last waiter went away", () =>
     Effect.gen(function* () {
-      const clock = yield* Effect.clock
-      let timers = 0
-      const counting: Clock.Clock = {
-        [Clock.ClockTypeId]: Clock.ClockTypeId,
-        currentTimeMillis: clock.currentTimeMillis,
-        currentTimeNanos: clock.currentTimeNanos,
-        unsafeCurrentTimeMillis: () => clock.unsafeCurrentTimeMillis(),
-        unsafeCurrentTimeNanos: () => clock.unsafeCurrentTimeNanos(),
-        sleep: (duration) =>
-          Effect.acquireUseRelease(
-            Effect.sync(() => timers++),
-            () => clock.sleep(duration),
-            () => Effect.sync(() => timers--),
-          ),
-      }
+      const { asleep: timers, clock: counting } = yield* CountingClock.make
       const registry = yield* Effect.withClock(Limits.make(), counting)
       const limiter = yield* registry.limiter(key("k"))
       yield* limiter.backOff("1 minute")
-      expect(timers).toBe(0)
+      expect(timers()).toBe(0)
       const samples = yield* Effect.all([startedAt(limiter), startedAt(limiter), startedAt(limiter)])
       yield* settle
-      expect(timers).toBe(1)
+      expect(timers()).toBe(1)
       yield* limiter.backOff("2 minutes")
       yield* settle
-      expect(timers).toBe(1)
+      expect(timers()).toBe(1)
       yield* Fiber.interruptAll(samples)
       yield* settle
-      expect(timers).toBe(0)
+      expect(timers()).toBe(0)
       const last = yield* startedAt(limiter)
       yield* settle
-      expect(timers).toBe(1)
+      expect(timers()).toBe(1)
       yield* TestClock.adjust("2 minutes")
       expect(yield* Fiber.join(last)).toBe(120_000)
-      expect(timers).toBe(0)
+      expect(timers()).toBe(0)
     }),
   )
 

@@ -1,7 +1,7 @@
 /** What is sent without a fiber of its own: whatever goes wrong in a callback, its caller hears of it. */
 import { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
-import { type Clock, Effect, Exit, Fiber, Layer, Option, Redacted, Scope, TestClock, Tracer } from "effect"
+import { Effect, Exit, Fiber, Layer, Option, Redacted, Scope, TestClock, Tracer } from "effect"
 import {
   Api,
   HttpFailure,
@@ -14,6 +14,7 @@ import {
 } from "effect-tinker"
 import * as Exchange from "effect-tinker/serving/Exchange"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+import * as CountingClock from "./support/CountingClock.ts"
 
 type Handle = Parameters<typeof Exchange.client>[0]
 
@@ -228,21 +229,7 @@ describe("a request", () => {
 describe("a client that is closed", () => {
   it.scoped("leaves no timer behind, after heartbeats that were answered at once", () =>
     Effect.gen(function* () {
-      const clock = yield* Effect.clock
-      let asleep = 0
-      const counting: Clock.Clock = {
-        ...clock,
-        currentTimeMillis: clock.currentTimeMillis,
-        currentTimeNanos: clock.currentTimeNanos,
-        unsafeCurrentTimeMillis: () => clock.unsafeCurrentTimeMillis(),
-        unsafeCurrentTimeNanos: () => clock.unsafeCurrentTimeNanos(),
-        sleep: (duration) =>
-          Effect.acquireUseRelease(
-            Effect.sync(() => asleep++),
-            () => clock.sleep(duration),
-            () => Effect.sync(() => asleep--),
-          ),
-      }
+      const { asleep, clock: counting } = yield* CountingClock.make
       let beats = 0
       const { scope } = yield* Effect.withClock(
         rig((request, handle) => {
@@ -253,10 +240,10 @@ describe("a client that is closed", () => {
       )
       yield* TestClock.adjust("35 seconds")
       expect(beats).toBe(3)
-      expect(asleep).toBeGreaterThan(0)
+      expect(asleep()).toBeGreaterThan(0)
       yield* Scope.close(scope, Exit.void)
       yield* TestClock.adjust(0)
-      expect(asleep).toBe(0)
+      expect(asleep()).toBe(0)
     }),
   )
 

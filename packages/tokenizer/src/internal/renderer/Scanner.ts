@@ -27,6 +27,13 @@ const firstOf = (text: string, marks: ReadonlyArray<string>): readonly [place: n
   return found
 }
 
+/** What comes of the text so far, step by step until there is no more. */
+const allOf = (step: () => ReadonlyArray<Delta> | undefined): Array<Delta> => {
+  const all: Array<Delta> = []
+  for (let deltas = step(); deltas !== undefined; deltas = step()) all.push(...deltas)
+  return all
+}
+
 const newlinesAtEnd = (text: string): number => {
   let count = 0
   while (text[text.length - 1 - count] === "\n") count++
@@ -159,9 +166,7 @@ export const tagged = (frames: boolean): Scanner => {
   return {
     push: (text) => {
       rest += text
-      const all: Array<Delta> = []
-      for (let deltas = step(); deltas !== undefined; deltas = step()) all.push(...deltas)
-      return all
+      return allOf(step)
     },
     finish: () => {
       skip()
@@ -217,9 +222,7 @@ export const harmony = (
   return {
     push: (text) => {
       rest += text
-      const all: Array<Delta> = []
-      for (let deltas = step(); deltas !== undefined; deltas = step()) all.push(...deltas)
-      return all
+      return allOf(step)
     },
     finish: () => (inBody ? take(rest.length) : []),
   }

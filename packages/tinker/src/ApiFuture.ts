@@ -27,6 +27,7 @@ import * as Announcer from "./internal/Announcer.ts"
 import { exitOf } from "./internal/Begun.ts"
 import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
+import { readOptimStep } from "./internal/ReadOptimStep.ts"
 import { current, type Trace, traced } from "./internal/Traced.ts"
 import { type Time, timeBy, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
@@ -121,7 +122,7 @@ export const kinds = {
   createModel: jsonKind("CreateModel", Training.CreateModelResult),
   unloadModel: jsonKind("UnloadModel", Training.UnloadModelResult),
   loadWeights: jsonKind("LoadWeights", Training.LoadWeightsResult),
-  optimStep: jsonKind("OptimStep", Training.OptimStepResult),
+  optimStep: { ...jsonKind("OptimStep", Training.OptimStepResult), fromJson: readOptimStep },
   saveWeights: jsonKind("SaveWeights", Training.SaveWeightsResult),
   /** Of a save with a name. */
   saveWeightsForSampler: jsonKind("SaveWeightsForSampler", Training.SavedForSampler),

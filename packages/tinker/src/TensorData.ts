@@ -202,6 +202,16 @@ const build = <D extends Dtype>(
     : invalid(path + problem.at, problem.says)
 }
 
+/**
+ * For who has seen to it that they agree.
+ *
+ * @internal
+ */
+export const ofRows = (data: Float32Array | DataOf["int64"], shape: ReadonlyArray<number>): TensorData => {
+  const dtype = data instanceof Float32Array ? "float32" : "int64"
+  return { [TypeId]: TypeId, dtype, data, shape, sparse: undefined } as TensorData
+}
+
 const layoutProblem = (
   length: number,
   shape: ReadonlyArray<number> | undefined,

@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf"
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf"
 import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck as fc, Option, Schema } from "effect"
 import * as Proto from "effect-tinker/Proto"
@@ -146,6 +146,8 @@ describe("TrainingResult", () => {
     expect(odd({ offsets: int64(0, 16) })).toContain("offsets 0 to 16")
     expect(odd({ offsets: int64(8, 4) })).toContain("offsets 8 to 4")
     expect(odd({ offsets: int64(0, 6) })).toContain("offsets 0 to 6")
+    expect(odd({ trailingShape: [-1n] })).toContain("rows of [-1]")
+    expect(odd({ trailingShape: [0n] })).toContain("offsets 0 to 8 cut no rows of 0")
     expect(odd({ trailingShape: [2n] })).toContain("offsets 8 to 12 cut no rows of 2")
     expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 3n)))).toContain(
       "logprobs holds 2 datums of 3",
@@ -166,6 +168,71 @@ describe("TrainingResult", () => {
     )
     expect(failure(TrainingResult.fromProtobuf(many))).toContain("90000000 datums without any field")
     expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 2n ** 40n)))).toContain("holds 2 datums of")
+  })
+
+  describe("read by hand", () => {
+    /** A field that nobody knows: the generated reader passes over it, and the other one gives up. */
+    const stranger = Uint8Array.of(0x78, 1)
+    const unplain = (bytes: Uint8Array) => Uint8Array.from([...bytes, ...stranger])
+    const name = fc.oneof(fc.constantFrom("logprobs", "elementwise_loss", "ä", ""), fc.string({ unit: "grapheme" }))
+    const named = <A>(value: fc.Arbitrary<A>) =>
+      fc.dictionary(
+        name.filter((key) => key !== "__proto__"),
+        value,
+        { maxKeys: 3 },
+      )
+    const batch = fc.array(fc.nat(5), { maxLength: 4 }).chain((lengths) =>
+      named(fc.constantFrom(Proto.DType.DTYPE_FLOAT32, Proto.DType.DTYPE_INT32, Proto.DType.DTYPE_INT64)).map(
+        (dtypes) => ({
+          numDatums: BigInt(lengths.length),
+          typeTag: "mod:Type",
+          fields: Object.fromEntries(
+            Object.entries(dtypes).map(([name, dtype]) => {
+              const size = dtype === Proto.DType.DTYPE_INT64 ? 8 : 4
+              const ends = lengths.map((_, index) => 2 * lengths.slice(0, index + 1).reduce((a, b) => a + b, 0))
+              const data = new Uint8Array((ends.at(-1) ?? 0) * size).map((_, index) => index)
+              const offsets = int64(0, ...ends.map((end) => end * size))
+              return [name, create(Proto.BatchedTensorSchema, { data, offsets, dtype, trailingShape: [2n] })]
+            }),
+          ),
+        }),
+      ),
+    )
+    const messages = fc
+      .record({
+        lossFnOutputType: name,
+        lossFnOutputs: fc.array(batch, { maxLength: 2 }),
+        metrics: named(fc.double()),
+      })
+      .map((init) => toBinary(Proto.ForwardBackwardOutputSchema, create(Proto.ForwardBackwardOutputSchema, init)))
+
+    it("is what the generated reader makes of it", () => {
+      fc.assert(
+        fc.property(messages, (bytes) => {
+          const result = TrainingResult.fromProtobuf(bytes)
+          expect(Either.isRight(result)).toBe(true)
+          expect(result).toEqual(TrainingResult.fromProtobuf(unplain(bytes)))
+        }),
+        { numRuns: 300 },
+      )
+    })
+
+    it("and where that one stumbles, it does, too", () => {
+      const readable = (bytes: Uint8Array) => Either.try(() => fromBinary(Proto.ForwardBackwardOutputSchema, bytes))
+      let stumbled = 0
+      fc.assert(
+        fc.property(messages, fc.nat(), fc.nat(255), (bytes, at, byte) => {
+          const broken = Uint8Array.from(bytes)
+          if (broken.length > 0) broken[at % broken.length] = byte
+          const cut = byte % 2 === 0 ? broken : broken.subarray(0, at % (broken.length + 1))
+          if (Either.isRight(readable(cut))) return
+          stumbled++
+          expect(Either.isLeft(TrainingResult.fromProtobuf(cut))).toBe(true)
+        }),
+        { numRuns: 500 },
+      )
+      expect(stumbled).toBeGreaterThan(20)
+    })
   })
 
   // Random bytes are rarely a message; these are messages whose numbers are random.

@@ -6,11 +6,10 @@ import * as Schema from "effect/Schema"
 import type { SampleResult, Sequence, TopkLogprobs } from "../SampleResult.ts"
 import * as TensorData from "../TensorData.ts"
 import { product } from "./Numbers.ts"
+import { type Batched, type Outputs, type Pass, readPlainPass } from "./PassProto.ts"
 import { type PlainSequence, readPlainSample } from "./SampleProto.ts"
 import type { TrainingResult } from "../TrainingResult.ts"
 import {
-  type ArrayRecord,
-  type BatchedTensor,
   DType,
   ForwardBackwardOutputSchema,
   SampleResponseSchema,
@@ -108,34 +107,38 @@ const tensor = ({ encoding, dtype, shape }: Tensor): TensorData.TensorData => {
 }
 
 /** One tensor for each datum, cut where the byte offsets say. */
-const batched = ({ data: bytes, dtype, offsets, trailingShape }: BatchedTensor): Array<TensorData.TensorData> => {
+const batched = ({ data: bytes, dtype, offsets, trailingShape }: Batched): Array<TensorData.TensorData> => {
   const { size, data } = elements(dtype, bytes)
   const trailing = trailingShape.map(Number)
+  if (!trailing.every((size) => Number.isSafeInteger(size) && size >= 0)) malformed(`rows of [${trailing.join(", ")}]`)
   const row = product(trailing)
   const cuts = indices(offsets)
-  return cuts.slice(1).map((end, index) => {
-    const from = (cuts[index] ?? 0) / size
+  const tensors: Array<TensorData.TensorData> = []
+  for (let index = 1; index < cuts.length; index++) {
+    const start = cuts[index - 1] ?? 0
+    const end = cuts[index] ?? 0
+    const from = start / size
     const to = end / size
     const first = row === 0 ? 0 : (to - from) / row
-    if (from < 0 || to < from || to > data.length || !Number.isInteger(from) || !Number.isInteger(first))
-      malformed(`offsets ${cuts[index]} to ${end} cut no rows of ${row} out of ${bytes.length} bytes`)
-    return tensorOf(data.subarray(from, to), { shape: [first, ...trailing] })
-  })
+    const fits = row === 0 ? from === to : Number.isInteger(first)
+    if (from < 0 || to < from || to > data.length || !Number.isInteger(from) || !fits)
+      malformed(`offsets ${start} to ${end} cut no rows of ${row} out of ${bytes.length} bytes`)
+    tensors.push(TensorData.ofRows(data.subarray(from, to), [first, ...trailing]))
+  }
+  return tensors
 }
 
-const outputs = ({ fields, numDatums }: ArrayRecord): Array<Record<string, TensorData.TensorData>> => {
-  const tensors = Object.entries(fields).map(([name, field]) => [name, batched(field)] as const)
-  const count = Number(numDatums) || (tensors[0]?.[1].length ?? 0)
-  const odd = tensors.find(([, column]) => column.length !== count)
-  if (odd !== undefined) malformed(`${odd[0]} holds ${odd[1].length} datums of ${count}`)
-  return Array.from({ length: count }, (_, index) =>
-    Object.fromEntries(
-      tensors.flatMap(([name, column]) => {
-        const tensor = column[index]
-        return tensor === undefined ? [] : [[name, tensor]]
-      }),
-    ),
-  )
+const outputs = ({ fields, numDatums }: Outputs): Array<Record<string, TensorData.TensorData>> => {
+  const names = Object.keys(fields)
+  const columns = names.map((name) => batched(fields[name] as Batched))
+  const count = Number(numDatums) || (columns[0]?.length ?? 0)
+  const odd = columns.findIndex(({ length }) => length !== count)
+  if (odd >= 0) malformed(`${names[odd]} holds ${columns[odd]?.length} datums of ${count}`)
+  return Array.from({ length: count }, (_, index) => {
+    const row: Record<string, TensorData.TensorData> = {}
+    for (const [at, name] of names.entries()) row[name] = columns[at]?.[index] as TensorData.TensorData
+    return row
+  })
 }
 
 /** Records without fields say in a few bytes how many empty objects they stand for. No batch has as many as this. */
@@ -146,7 +149,7 @@ export const outputType = (name: string, outputs: ReadonlyArray<unknown>): strin
   name === "" && outputs.length === 0 ? "ArrayRecord" : name.slice(name.lastIndexOf(":") + 1)
 
 export const trainingResult = (bytes: Uint8Array): TrainingResult => {
-  const message = fromBinary(ForwardBackwardOutputSchema, bytes)
+  const message: Pass = readPlainPass(bytes) ?? fromBinary(ForwardBackwardOutputSchema, bytes)
   const empty = message.lossFnOutputs.reduce(
     (sum, { fields, numDatums }) => (Object.keys(fields).length === 0 ? sum + Math.abs(Number(numDatums)) : sum),
     0,

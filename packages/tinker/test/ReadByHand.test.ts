@@ -1,9 +1,10 @@
-/** The answer to every submission is read by hand; the schema says what must come of it. */
+/** What comes with every submission is read by hand; the schema says what must come of it. */
 import { HttpClient } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Either, Redacted, Schema } from "effect"
-import { Api, HttpDirect, TinkerConfig, Transport } from "effect-tinker"
+import { Api, ApiFuture, HttpDirect, TinkerConfig, Transport } from "effect-tinker"
 import * as Futures from "effect-tinker/api/Futures"
+import * as Training from "effect-tinker/api/Training"
 
 const answers: ReadonlyArray<unknown> = [
   { request_id: "a" },
@@ -23,7 +24,7 @@ const answers: ReadonlyArray<unknown> = [
 
 const bySchema = Schema.decodeUnknownEither(Futures.Accepted)
 
-it.scoped("as its schema would", () =>
+it.scoped("the answer to a submission, as its schema would", () =>
   Effect.gen(function* () {
     let answer: unknown
     const client = HttpDirect.offer(
@@ -47,3 +48,25 @@ it.scoped("as its schema would", () =>
     expect(read.filter(Either.isRight).length).toBe(4)
   }),
 )
+
+it("the result of an update, as its schema would", () => {
+  const results: ReadonlyArray<unknown> = [
+    { metrics: {} },
+    { metrics: { "a:sum": 1, b: -0.5 }, type: "optim_step", more: 1 },
+    { metrics: { a: null } },
+    { metrics: null },
+    {},
+    JSON.parse('{ "metrics": { "__proto__": 1 } }'),
+    JSON.parse('{ "metrics": { "a": 1e999 } }'),
+    { metrics: { a: "1" } },
+    { metrics: [1] },
+    { metrics: 1 },
+    [],
+    "a",
+    null,
+  ]
+  const bySchema = Schema.decodeUnknownEither(Training.OptimStepResult)
+  const read = results.map(ApiFuture.kinds.optimStep.fromJson)
+  expect(read).toEqual(results.map((result) => bySchema(result)))
+  expect(read.filter(Either.isRight).length).toBeGreaterThanOrEqual(5)
+})

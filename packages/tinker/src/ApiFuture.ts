@@ -29,7 +29,7 @@ import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
 import { readOptimStep } from "./internal/ReadOptimStep.ts"
 import { current, type Trace, traced } from "./internal/Traced.ts"
-import { type Time, timeBy, timeOf } from "./internal/Uptime.ts"
+import { type Time, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import * as SampleResult from "./SampleResult.ts"
@@ -161,6 +161,13 @@ export interface Options {
 export interface Service {
   /** The future of a request by its id: one that was just submitted, or one from before a restart. */
   readonly attach: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<ApiFuture<A>>
+  /** The same at once, with all that this fiber has around it. */
+  readonly attachNow: <A>(
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    kind: Kind<A>,
+    requestId: string,
+    options: Options,
+  ) => ApiFuture<A>
   /** The result, asked for by the fiber that wants it and not beyond its end. `onExit` is not told. */
   readonly follow: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<A, FutureError>
   /**
@@ -607,28 +614,29 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
     const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
       const owner = yield* Owner.make(session.lost, operation)
 
-      const attach = <A>(kind: Kind<A>, requestId: string, options: Options = {}): Effect.Effect<ApiFuture<A>> =>
-        Effect.gen(function* () {
-          const clock = yield* Effect.clock
-          const time = timeBy(clock)
-          const queue = queueAt(time)
-          const { await: result, poll } = yield* owner.start(
-            { operation: kind.type, requestId, onExit: told(options.onExit) },
-            loop(kind, requestId, options, queue, time.uptime(), time),
-          )
-          return {
-            requestId,
-            requestIds: [requestId],
-            await: result,
-            poll,
-            // Made for who watches.
-            get queueState() {
-              return Stream.interruptWhen(queue.changes, Effect.exit(result))
-            },
-          }
-        })
+      const attachNow: Service["attachNow"] = (fiber, kind, requestId, options) => {
+        const time = timeOf(fiber)
+        const queue = queueAt(time)
+        const { await: result, poll } = owner.launch(
+          fiber,
+          { operation: kind.type, requestId, onExit: told(options.onExit) },
+          loop(kind, requestId, options, queue, time.uptime(), time),
+        )
+        return {
+          requestId,
+          requestIds: [requestId],
+          await: result,
+          poll,
+          // Made for who watches.
+          get queueState() {
+            return Stream.interruptWhen(queue.changes, Effect.exit(result))
+          },
+        }
+      }
+      const attach: Service["attach"] = (kind, requestId, options = {}) =>
+        Effect.withFiberRuntime((fiber) => Effect.succeed(attachNow(fiber, kind, requestId, options)))
 
-      return { attach, begin, follow, inScope }
+      return { attach, attachNow, begin, follow, inScope }
     })
     return yield* inScope
   },

@@ -559,11 +559,13 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
     })
 
     const enqueueing: Runner<"enqueue"> = {
-      run: (operation) => Effect.flatMap(operation, (valid) => Tickets.enqueue(deps, valid)),
+      run: (operation) =>
+        Either.isRight(operation) ? Tickets.enqueue(deps, operation.right) : Effect.fail(operation.left),
       custom: (ticket) => ticket,
     }
     const submitting: Runner<"submit"> = {
-      run: (operation) => Effect.flatMap(enqueueing.run(operation), acknowledgedOrCancelled),
+      run: (operation) =>
+        Either.isRight(operation) ? Tickets.submit(deps, operation.right) : Effect.fail(operation.left),
       custom: (ticket) => Effect.flatMap(ticket, acknowledgedOrCancelled),
     }
     const awaiting: Runner<"plain"> = {

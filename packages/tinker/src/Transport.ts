@@ -124,6 +124,14 @@ export interface Service {
     rendered: Endpoint.Rendered,
     options?: CallOptions,
   ) => Effect.Effect<A, TinkerError>
+  /** The second half of `begin`. */
+  readonly dispatch: <I, A>(
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    endpoint: Endpoint.Endpoint<I, A>,
+    rendered: Endpoint.Rendered,
+    options: CallOptions,
+    end: (result: Effect.Effect<A, TinkerError>) => void,
+  ) => () => Effect.Effect<unknown>
   /** The same request, retried the same way; of a success status, headers and the body as a stream. */
   readonly raw: <I, A>(
     endpoint: Endpoint.Endpoint<I, A>,
@@ -555,17 +563,6 @@ export const make: Effect.Effect<
 
   type AuthOf = (endpoint: Endpoint.Endpoint<never, unknown>, options: CallOptions) => Auth
 
-  const sendAs =
-    (authOf: AuthOf): Service["send"] =>
-    (endpoint, rendered, options = noOptions) =>
-      traced(
-        (fiber) =>
-          awaited((end) =>
-            perform(fiber, endpoint, preparedFor(endpoint), rendered, options, authOf(endpoint, options), end),
-          ),
-        endpoint.span,
-      )
-
   const unknownFields = UnknownFields.make()
   const render: Service["render"] = (endpoint, input) =>
     Endpoint.render(endpoint, input, { without: unknownFields.of(endpoint) })
@@ -628,17 +625,24 @@ export const make: Effect.Effect<
   const opening: Http.Begin<Opened, TinkerError> = (fiber, attempt, end) =>
     http.open(fiber, attempt, (result) => end(Effect.map(result, (response) => ({ attempt, response }))))
 
-  const send = sendAs(authFor)
   const begin = beginAs(authFor)
+  const dispatch: Service["dispatch"] = (fiber, endpoint, rendered, options, end) =>
+    perform(fiber, endpoint, preparedFor(endpoint), rendered, options, authFor(endpoint, options), (result) =>
+      end(
+        // Who renders by itself renders again after a refusal, and sees what was learnt.
+        onError(result, (error) => {
+          unknownFields.learn(endpoint, error)
+          return Effect.fail(error)
+        }),
+      ),
+    )
   const transport: Service = {
     begin,
     call: callWith(begin),
     render,
-    send: (endpoint, rendered, options) =>
-      // Who renders by itself renders again after a refusal, and sees what was learnt.
-      Effect.tapError(send(endpoint, rendered, options), (error) =>
-        Effect.sync(() => unknownFields.learn(endpoint, error)),
-      ),
+    dispatch,
+    send: (endpoint, rendered, options = noOptions) =>
+      traced((fiber) => awaited((end) => dispatch(fiber, endpoint, rendered, options, end)), endpoint.span),
     raw: (endpoint, input, options = {}) =>
       Effect.uninterruptibleMask((restore) =>
         Effect.gen(function* () {

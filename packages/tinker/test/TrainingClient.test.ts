@@ -47,6 +47,37 @@ describe("order", () => {
     ),
   )
 
+  it.effect("who enqueues waits while too many do, and leaves no trace if it leaves", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora({ maxQueued: 2 })
+        yield* fault({ on: "save_weights", delay: "1 minute", times: 1 })
+        const enqueue = (name: string) => Effect.fork(client.enqueue.saveState(name))
+        // The first is being sent, two are in the line, and three wait for a place in it.
+        const fibers = yield* Effect.forEach(["a", "b", "c", "d", "e", "f"], enqueue)
+        const isIn = Effect.map(Effect.forEach(fibers, Fiber.poll), (polled) => polled.filter(Option.isSome).length)
+        yield* Effect.sleep("1 second")
+        expect(yield* isIn).toBe(3)
+        // A plain call is behind them, whether there is a place for it or not.
+        const plain = yield* Effect.fork(client.saveState("g"))
+        yield* Fiber.interrupt(fibers[3]!)
+        yield* Effect.sleep("1 second")
+        expect(yield* isIn).toBe(4)
+        const cancelled = yield* Fiber.join(fibers[1]!)
+        expect(yield* cancelled.cancel).toBe(true)
+        yield* Effect.sleep("1 second")
+        // The plain call has taken the place that became free.
+        expect(yield* isIn).toBe(4)
+        yield* Fiber.join(plain)
+        const names = (yield* (yield* server).requestsTo("save_weights")).map(
+          ({ json }) => (json as { path: string }).path,
+        )
+        expect(names).toEqual(["a", "c", "e", "f", "g"])
+        expect(yield* isIn).toBe(6)
+      }),
+    ),
+  )
+
   it.effect("enqueue completes with the place, submit with the server's word, the plain form with the result", () =>
     run(
       Effect.gen(function* () {

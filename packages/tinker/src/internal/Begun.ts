@@ -17,3 +17,12 @@ export const awaited = <A, E>(begin: (end: (result: Effect.Effect<A, E>) => void
     const stop = begin(resume)
     return Effect.suspend(stop)
   })
+
+/** The result of a function as an `Exit`; what it throws is a defect. */
+export const attempt = <A>(f: () => A): Exit.Exit<A> => {
+  try {
+    return Exit.succeed(f())
+  } catch (cause) {
+    return Exit.die(cause)
+  }
+}

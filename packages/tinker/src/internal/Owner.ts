@@ -15,6 +15,7 @@ import * as Scope from "effect/Scope"
 import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
 import { shorten } from "./Answer.ts"
 import { exitOf, nothingLeft, type Stop } from "./Begun.ts"
+import { OneShot } from "./OneShot.ts"
 import { redactor } from "./Redact.ts"
 import { runBeside } from "./RunBeside.ts"
 
@@ -100,18 +101,17 @@ interface Home {
   end: ClientClosed | SessionLost | undefined
 }
 
-class Held<A> implements Owned<A> {
+class Held<A> extends OneShot<A, FutureError> implements Owned<A> {
   fiber: Fiber.RuntimeFiber<A, FutureError> | undefined = undefined
   /** Stops what goes on without a fiber. */
   halt: Stop = nothingLeft
   private given: FutureError | undefined = undefined
-  private known: Exit.Exit<A, FutureError> | undefined = undefined
-  private waiting: Set<(exit: Exit.Exit<A, FutureError>) => void> | undefined = undefined
   private readonly home: Home
   private readonly parent: Fiber.RuntimeFiber<unknown, unknown>
   private readonly about: About
 
   constructor(home: Home, parent: Fiber.RuntimeFiber<unknown, unknown>, about: About) {
+    super()
     this.home = home
     this.parent = parent
     this.about = about
@@ -133,19 +133,6 @@ class Held<A> implements Owned<A> {
     this.fiber = runBeside(this.parent, rest)
     // From outside: a fiber that was killed before its first step never runs anything of its own.
     this.fiber.addObserver((exit) => this.settle(exit))
-  }
-
-  get await(): Effect.Effect<A, FutureError> {
-    return Effect.async<A, FutureError>((resume) => {
-      if (this.known !== undefined) return resume(this.known)
-      const waiters = (this.waiting ??= new Set())
-      waiters.add(resume)
-      return Effect.sync(() => waiters.delete(resume))
-    })
-  }
-
-  get poll(): Effect.Effect<Option.Option<A>, FutureError> {
-    return Effect.suspend(() => (this.known === undefined ? Effect.succeedNone : Effect.asSome(this.known)))
   }
 
   fail(error: FutureError): void {
@@ -174,8 +161,7 @@ class Held<A> implements Owned<A> {
     try {
       this.about.onExit?.(result)
     } finally {
-      this.waiting?.forEach((resume) => resume(result))
-      this.waiting = undefined
+      this.tell(result)
     }
   }
 }

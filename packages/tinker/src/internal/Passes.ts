@@ -43,6 +43,7 @@ const forms = (
 /** Compressed when it is sent: what is kept for a resend stays readable. */
 const compressed = (form: Sequencer.Form, compress: Zstd): Sequencer.Form => ({
   ...form,
+  dispatch: undefined,
   send: (rendered, options) => {
     const bytes = rendered.body?.bytes
     return bytes === undefined || typeof bytes === "string"

@@ -106,10 +106,15 @@ export const reattach = (
       Effect.forEach(
         [...ids].toSorted(([a], [b]) => a - b),
         ([seq, requestId]) =>
-          Tickets.attach(
-            deps,
-            { kind, named: isNamed(steps[0]), wait: {}, onSuccess },
-            { seq, requestId, doubtful: unsent.some(({ intent }) => intent.seq === seq) },
+          Effect.withFiberRuntime<ApiFuture.ApiFuture<B>>((fiber) =>
+            Effect.succeed(
+              Tickets.attach(
+                deps,
+                { kind, named: isNamed(steps[0]), wait: {}, onSuccess },
+                { seq, requestId, doubtful: unsent.some(({ intent }) => intent.seq === seq) },
+                fiber,
+              ),
+            ),
           ),
       )
     const other = (kind: string): Effect.Effect<ReadonlyArray<ApiFuture.ApiFuture<unknown>>> => {
@@ -164,7 +169,7 @@ const resend = (deps: Tickets.Deps, { intent }: Step, unsent: ReadonlyArray<Step
     heals: false,
     follows: false,
     tag: intent.tag,
-    onAcknowledged: (_, { requestId, seq }) => Effect.sync(() => ids.set(seq, requestId)),
+    onAcknowledged: (_, { requestId, seq }) => ids.set(seq, requestId),
     onDelay: () => Effect.void,
   }
   return deps.sequencer.resend(

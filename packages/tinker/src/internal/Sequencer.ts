@@ -8,6 +8,7 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
 import * as Ref from "effect/Ref"
@@ -28,7 +29,9 @@ import {
 } from "../TinkerError.ts"
 import type * as TrainingJournal from "../TrainingJournal.ts"
 import type { CallOptions, Service as Transport } from "../Transport.ts"
+import { attempt, awaited, exitOf, type Stop } from "./Begun.ts"
 import { fingerprint } from "./Hash.ts"
+import { isTraced } from "./Traced.ts"
 import { timeOf } from "./Uptime.ts"
 
 /** One way to say a request; a pass has two. */
@@ -40,6 +43,15 @@ export interface Form {
   /** Finds what `render` would complain of, for less if that can be. */
   readonly check: () => Either.Either<unknown, InvalidInput>
   readonly send: (rendered: Endpoint.Rendered, options: CallOptions) => Effect.Effect<Accepted, TinkerError>
+  /** The same at once and without a span, if nothing has to be done before: see `begin` of the transport. */
+  readonly dispatch?:
+    | ((
+        fiber: Fiber.RuntimeFiber<unknown, unknown>,
+        rendered: Endpoint.Rendered,
+        options: CallOptions,
+        end: (result: Effect.Effect<Accepted, TinkerError>) => void,
+      ) => Stop)
+    | undefined
 }
 
 export const form = <I>(
@@ -53,6 +65,7 @@ export const form = <I>(
   render: (seq) => transport.render(endpoint, input(seq)),
   check: pass?.check ?? (() => transport.render(endpoint, input(1))),
   send: (rendered, options) => transport.send(endpoint, rendered, options),
+  dispatch: (fiber, rendered, options, end) => transport.dispatch(fiber, endpoint, rendered, options, end),
 })
 
 /** One request: it takes one number. */
@@ -81,8 +94,12 @@ export interface Call {
   /** Does it belong to the call before it, and so take the number after that one's, whatever is heard in between? */
   readonly follows: boolean
   readonly tag: Option.Option<string>
-  /** Told of each piece as soon as the server has it. */
-  readonly onAcknowledged: (chunk: number, acknowledged: Acknowledged) => Effect.Effect<void>
+  /** Told of each piece as soon as the server has it, in the fiber that sends. */
+  readonly onAcknowledged: (
+    chunk: number,
+    acknowledged: Acknowledged,
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+  ) => void
   /** Told of what keeps it waiting. */
   readonly onDelay: (error: TinkerError) => Effect.Effect<void>
 }
@@ -156,8 +173,8 @@ export interface Sequencer {
   ) => Effect.Effect<void, SubmitError>
   /** Why nothing can be submitted any more, if that is so. */
   readonly broken: Effect.Effect<Option.Option<SequenceBroken>>
-  /** The same, for one call. */
-  readonly admits: (call: Pick<Call, "heals">) => Effect.Effect<Option.Option<SequenceBroken>>
+  /** Why this call can't be, now. */
+  readonly obstacle: (call: Pick<Call, "heals">) => SequenceBroken | undefined
   /** How the result of an acknowledged request turned out. */
   readonly settled: (
     request: Pick<Acknowledged, "seq" | "requestId" | "doubtful">,
@@ -227,7 +244,8 @@ export const make = (options: Options): Sequencer => {
   let proven = Option.getOrUndefined(options.start?.succeeded ?? Option.none())
   /** Acknowledged, and their results not known. */
   const open = new Set<number>()
-  let heard = Deferred.unsafeMake<void>(FiberId.none)
+  /** Made by who waits for it. */
+  let heard: Deferred.Deferred<void> | undefined
   let broken = Option.getOrUndefined(options.start?.broken ?? Option.none<SequenceBroken>())
   let lastCheckpoint = options.start?.lastCheckpoint ?? Option.none<string>()
 
@@ -290,7 +308,9 @@ export const make = (options: Options): Sequencer => {
   const asking = Effect.unsafeMakeSemaphore(1)
   /** Until there is a good result, or none can come any more. */
   const whenProven: Effect.Effect<void> = Effect.suspend(() =>
-    proven !== undefined || open.size === 0 ? Effect.void : Effect.zipRight(Deferred.await(heard), whenProven),
+    proven !== undefined || open.size === 0
+      ? Effect.void
+      : Effect.zipRight(Deferred.await((heard ??= Deferred.unsafeMake<void>(FiberId.none))), whenProven),
   )
   /** Found out once, however many pieces of a batch are in doubt. */
   const guardsNumbers: Effect.Effect<boolean> = asking.withPermits(1)(
@@ -332,39 +352,53 @@ export const make = (options: Options): Sequencer => {
         )
       : Effect.succeed(false)
 
-  /** Sends a letter, again and again within the budget. Afterwards it is known whether its fate is. */
-  const post = (call: Call, letter: Letter, doubtful: boolean): Effect.Effect<Either.Either<Acknowledged, Failure>> =>
-    Effect.suspend(() => {
-      let inDoubt = doubtful
-      let unread = false
-      const mayRetry = (error: TinkerError) =>
-        Effect.gen(function* () {
-          yield* call.onDelay(error)
-          if (!isUncertain(error)) return true
-          unread = !inDoubt && (yield* isStumbling(letter, error))
-          if (unread) return false
-          inDoubt = true
-          const asked = "shouldRetry" in error && Option.contains(error.shouldRetry, true)
-          return asked || (yield* mayResend(call))
-        })
-      return Effect.withFiberRuntime((fiber) => {
-        const time = timeOf(fiber)
-        const before = time.uptime()
-        return Effect.matchEffect(
-          letter.form.send(letter.rendered, { idempotencyKey: letter.idempotencyKey, mayRetry }),
-          {
-            onSuccess: ({ requestId }) => {
-              const submittedIn = Duration.millis(time.uptime() - before)
-              return Effect.succeed(Either.right({ seq: letter.seq, requestId, submittedIn, doubtful: inDoubt }))
-            },
-            onFailure: (error) =>
-              // Where nothing is retried it was not asked about.
-              Effect.map(inDoubt || unread ? Effect.succeed(unread) : isStumbling(letter, error), (unread) =>
-                Either.left({ error, unread, inDoubt: !unread && (inDoubt || isUncertain(error)) }),
-              ),
-          },
-        )
+  /** A letter on its way, again and again within the budget. Afterwards it is known whether its fate is. */
+  const mailing = (call: Call, letter: Letter, doubtful: boolean): Mailing => {
+    let inDoubt = doubtful
+    let unread = false
+    const mayRetry = (error: TinkerError) =>
+      Effect.gen(function* () {
+        yield* call.onDelay(error)
+        if (!isUncertain(error)) return true
+        unread = !inDoubt && (yield* isStumbling(letter, error))
+        if (unread) return false
+        inDoubt = true
+        const asked = "shouldRetry" in error && Option.contains(error.shouldRetry, true)
+        return asked || (yield* mayResend(call))
       })
+    return {
+      options: { idempotencyKey: letter.idempotencyKey, mayRetry },
+      accepted: ({ requestId }, took) => ({
+        seq: letter.seq,
+        requestId,
+        submittedIn: Duration.millis(took),
+        doubtful: inDoubt,
+      }),
+      refused: (error) =>
+        // Where nothing is retried it was not asked about.
+        Effect.map(inDoubt || unread ? Effect.succeed(unread) : isStumbling(letter, error), (unread) => ({
+          error,
+          unread,
+          inDoubt: !unread && (inDoubt || isUncertain(error)),
+        })),
+    }
+  }
+
+  const arrival = (
+    { accepted, refused }: Mailing,
+    sent: Effect.Effect<Accepted, TinkerError>,
+    took: () => number,
+  ): Effect.Effect<Either.Either<Acknowledged, Failure>> =>
+    Effect.matchEffect(sent, {
+      onSuccess: (answer) => Effect.succeed(Either.right(accepted(answer, took()))),
+      onFailure: (error) => Effect.map(refused(error), Either.left),
+    })
+
+  const post = (call: Call, letter: Letter, doubtful: boolean): Effect.Effect<Either.Either<Acknowledged, Failure>> =>
+    Effect.withFiberRuntime((fiber) => {
+      const took = stopwatch(fiber)
+      const mail = mailing(call, letter, doubtful)
+      return arrival(mail, letter.form.send(letter.rendered, mail.options), took)
     })
 
   const conclude = (call: Call, seq: number, { error, inDoubt }: Failure): Outcome => {
@@ -486,9 +520,10 @@ export const make = (options: Options): Sequencer => {
     chunk: number,
     letter: Letter,
     how: { readonly doubtful: boolean; readonly mayRenumber: boolean },
+    sent = post(call, letter, how.doubtful),
   ): Effect.Effect<Outcome> =>
     Effect.gen(function* () {
-      const result = yield* post(call, letter, how.doubtful)
+      const result = yield* sent
       if (Either.isRight(result)) {
         const { wire } = letter.form
         if (wire !== undefined && Option.isNone((yield* Ref.get(learnt)).wire))
@@ -507,13 +542,13 @@ export const make = (options: Options): Sequencer => {
       )
     })
 
+  const formIn = (request: Request, wire: Learnt["wire"]): Form =>
+    Option.isNone(wire)
+      ? request.forms[0]
+      : (request.forms.find((form) => form.wire === wire.value) ?? request.forms[0])
+
   const formFor = (request: Request): Effect.Effect<Form> =>
-    Effect.map(Ref.get(learnt), ({ wire }) =>
-      Option.match(wire, {
-        onNone: () => request.forms[0],
-        onSome: (wire) => request.forms.find((form) => form.wire === wire) ?? request.forms[0],
-      }),
-    )
+    Effect.map(Ref.get(learnt), ({ wire }) => formIn(request, wire))
 
   /** In its place among all that is being submitted: its bytes exist only while it is. */
   const submitChunk = (
@@ -526,32 +561,85 @@ export const make = (options: Options): Sequencer => {
     Effect.suspend(() => {
       const request = call.requests[chunk]
       if (request === undefined) return Effect.dieMessage(`no chunk ${chunk}`)
-      const sent = Effect.gen(function* () {
-        const form = yield* formFor(request)
+      const sent = Effect.flatMap(Ref.get(learnt), (known): Effect.Effect<Outcome, SubmitError> => {
+        const form = formIn(request, known.wire)
         const isCurrent = prepared !== undefined && prepared.seq === seq && prepared.form.wire === form.wire
-        const letter = isCurrent ? prepared : yield* letterOf(form, seq)
+        const letter = isCurrent ? Either.right(prepared) : letterOf(form, seq)
+        if (Either.isLeft(letter)) return Effect.fail(letter.left)
+        const isLearnt = form.wire === undefined || Option.isSome(known.wire)
         // An earlier piece has changed its number, or found out what the server reads.
-        if (prepared !== undefined && !isCurrent) yield* write([entryOf(call, chunk, letter)])
-        const outcome = yield* deliver(call, chunk, letter, { doubtful: false, mayRenumber })
-        if (outcome._tag === "Acknowledged") yield* acknowledge(call, chunk, outcome.acknowledged)
-        return outcome
+        return prepared === undefined || isCurrent
+          ? sendLetter(call, chunk, letter.right, mayRenumber, isLearnt)
+          : Effect.zipRight(
+              write([entryOf(call, chunk, letter.right)]),
+              sendLetter(call, chunk, letter.right, mayRenumber, isLearnt),
+            )
       })
-      return limiter
-        .training(request.bytes)(sent)
-        .pipe(Effect.catchAll((error) => Effect.succeed<Outcome>({ _tag: "Free", seq, error, refused: false })))
-    })
-
-  const acknowledge = (call: Call, chunk: number, acknowledged: Acknowledged) =>
-    Effect.suspend(() => {
-      const { requestId, seq } = acknowledged
-      if (newest === undefined || newest.seq < seq) newest = acknowledged
-      open.add(seq)
-      for (const other of reused) if (other <= seq) reused.delete(other)
-      // The server has it: what follows must not be left out.
-      return Effect.uninterruptible(
-        Effect.zipRight(call.onAcknowledged(chunk, acknowledged), note({ _tag: "Acknowledged", seq, requestId })),
+      return Effect.catchAll(limiter.training(request.bytes)(sent), (error) =>
+        Effect.succeed<Outcome>({ _tag: "Free", seq, error, refused: false }),
       )
     })
+
+  /** Of the common one, which is accepted at once and teaches nothing, only the waiting is left to a fiber. */
+  const sendLetter = (
+    call: Call,
+    chunk: number,
+    letter: Letter,
+    mayRenumber: boolean,
+    isLearnt: boolean,
+  ): Effect.Effect<Outcome> => {
+    const how = { doubtful: false, mayRenumber }
+    const settled = (delivered: Effect.Effect<Outcome>) =>
+      Effect.flatMap(delivered, (outcome): Effect.Effect<Outcome> =>
+        outcome._tag === "Acknowledged"
+          ? Effect.as(acknowledge(call, chunk, outcome.acknowledged), outcome)
+          : Effect.succeed(outcome),
+      )
+    return Effect.withFiberRuntime((fiber) => {
+      const { dispatch } = letter.form
+      if (dispatch === undefined || isTraced(fiber) || !isLearnt || Option.isSome(journal))
+        return settled(deliver(call, chunk, letter, how))
+      const took = stopwatch(fiber)
+      const mail = mailing(call, letter, false)
+      return awaited<Outcome, never>((end) =>
+        dispatch(fiber, letter.rendered, mail.options, (result) => {
+          const exit = exitOf(result)
+          if (exit === undefined || Exit.isFailure(exit))
+            return end(settled(deliver(call, chunk, letter, how, arrival(mail, result, took))))
+          const acknowledged = mail.accepted(exit.value, took())
+          end(
+            // What goes wrong with it is the matter of who waits, not of who brought the answer.
+            attempt(() => {
+              remember(call, chunk, acknowledged, fiber)
+              return { _tag: "Acknowledged", acknowledged }
+            }),
+          )
+        }),
+      )
+    })
+  }
+
+  const remember = (
+    call: Call,
+    chunk: number,
+    acknowledged: Acknowledged,
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+  ): void => {
+    const { seq } = acknowledged
+    if (newest === undefined || newest.seq < seq) newest = acknowledged
+    open.add(seq)
+    for (const other of reused) if (other <= seq) reused.delete(other)
+    call.onAcknowledged(chunk, acknowledged, fiber)
+  }
+
+  const acknowledge = (call: Call, chunk: number, acknowledged: Acknowledged): Effect.Effect<void> =>
+    // The server has it: what follows must not be left out.
+    Effect.uninterruptible(
+      Effect.withFiberRuntime((fiber) => {
+        remember(call, chunk, acknowledged, fiber)
+        return note({ _tag: "Acknowledged", seq: acknowledged.seq, requestId: acknowledged.requestId })
+      }),
+    )
 
   const refuse = (seq: number) =>
     Effect.map(Ref.get(learnt), ({ refusedUsesNumber }) => {
@@ -559,34 +647,37 @@ export const make = (options: Options): Sequencer => {
       else reused.add(seq)
     })
 
-  const serially = (call: Call, letters: ReadonlyArray<Letter> | undefined): Effect.Effect<void, SubmitError> =>
-    Effect.gen(function* () {
-      for (let chunk = 0; chunk < call.requests.length; chunk++) {
-        const seq = next
-        const outcome = yield* submitChunk(call, chunk, seq, letters?.[chunk], chunk === 0)
-        const inPart = chunk > 0 && !call.separable
-        switch (outcome._tag) {
-          case "Acknowledged":
-            next = outcome.acknowledged.seq + 1
-            break
-          case "Free": {
-            yield* withdrawFrom(next, letters)
-            if (outcome.refused) yield* refuse(outcome.seq)
-            return yield* Effect.fail(
-              inPart ? breakAt(operationOf(call), seq, "partial", outcome.error) : outcome.error,
-            )
-          }
-          case "Used":
-            next = seq + 1
-            return yield* Effect.fail(outcome.error)
-          case "Lost": {
-            const applied = inPart && outcome.applied === "no" ? "partial" : outcome.applied
-            return yield* Effect.fail(breakAt(operationOf(call), seq, applied, outcome.error))
-          }
+  /** One piece after the other, from this one on. */
+  const serially = (
+    call: Call,
+    letters: ReadonlyArray<Letter> | undefined,
+    chunk = 0,
+  ): Effect.Effect<void, SubmitError> => {
+    if (chunk === call.requests.length) return withdrawFrom(next, letters)
+    const seq = next
+    return Effect.flatMap(submitChunk(call, chunk, seq, letters?.[chunk], chunk === 0), (outcome) => {
+      const inPart = chunk > 0 && !call.separable
+      switch (outcome._tag) {
+        case "Acknowledged":
+          next = outcome.acknowledged.seq + 1
+          return serially(call, letters, chunk + 1)
+        case "Free":
+          return Effect.zipRight(
+            Effect.zipRight(withdrawFrom(next, letters), outcome.refused ? refuse(outcome.seq) : Effect.void),
+            Effect.suspend(() =>
+              Effect.fail(inPart ? breakAt(operationOf(call), seq, "partial", outcome.error) : outcome.error),
+            ),
+          )
+        case "Used":
+          next = seq + 1
+          return Effect.fail(outcome.error)
+        case "Lost": {
+          const applied = inPart && outcome.applied === "no" ? "partial" : outcome.applied
+          return Effect.fail(breakAt(operationOf(call), seq, applied, outcome.error))
         }
       }
-      yield* withdrawFrom(next, letters)
     })
+  }
 
   /** The first piece last: until it has come, the server does nothing with the others. */
   const inParallel = (call: Call, letters: ReadonlyArray<Letter> | undefined): Effect.Effect<void, SubmitError> =>
@@ -615,12 +706,14 @@ export const make = (options: Options): Sequencer => {
     })
 
   /** Numbers that were written down for pieces and are not used by them. */
-  const withdrawFrom = (first: number, letters: ReadonlyArray<Letter> = []) =>
-    Effect.forEach(
-      letters.filter(({ seq }) => seq >= first),
-      ({ seq }) => note({ _tag: "Withdrawn", seq }),
-      { discard: true },
-    )
+  const withdrawFrom = (first: number, letters: ReadonlyArray<Letter> | undefined) =>
+    letters === undefined
+      ? Effect.void
+      : Effect.forEach(
+          letters.filter(({ seq }) => seq >= first),
+          ({ seq }) => note({ _tag: "Withdrawn", seq }),
+          { discard: true },
+        )
 
   /** A piece that can't be written must be found before another one is sent. */
   const checkAll = (call: Call): Effect.Effect<undefined, SubmitError> =>
@@ -672,38 +765,35 @@ export const make = (options: Options): Sequencer => {
     if (broken?.applied === "partial") broken = undefined
   }
 
-  const admits = ({ heals }: Pick<Call, "heals">) =>
-    Effect.sync(() => Option.filter(Option.fromNullable(broken), ({ applied }) => !(heals && applied === "partial")))
+  const obstacle = ({ heals }: Pick<Call, "heals">): SequenceBroken | undefined =>
+    heals && broken?.applied === "partial" ? undefined : broken
 
-  const guarded = (call: Call, submission: Effect.Effect<void, SubmitError>): Effect.Effect<void, SubmitError> =>
-    Effect.flatMap(
-      admits(call),
-      Option.match({ onSome: Effect.fail, onNone: (): Effect.Effect<void, SubmitError> => submission }),
-    ).pipe(
-      Effect.catchAllDefect((defect) => {
+  const guarded = (call: Call, submission: () => Effect.Effect<void, SubmitError>): Effect.Effect<void, SubmitError> =>
+    Effect.catchAllDefect(
+      Effect.suspend(() => {
+        const broken = obstacle(call)
+        return broken === undefined ? submission() : Effect.fail(broken)
+      }),
+      (defect) => {
         // Of its words nothing is told: they may hold anything.
         const error = new UnexpectedResponse({ operation: operationOf(call), reason: "Schema", cause: defect })
         return Effect.fail(breakAt(operationOf(call), next, "unknown", error))
-      }),
+      },
     )
 
   return {
     submit: (call) =>
-      guarded(
-        call,
-        Effect.gen(function* () {
-          chooseNext(call)
-          // Where it is not certain which number is next, one piece after the other finds out.
-          const isCertain = reused.size === 0 && failed.length === 0
-          const letters = yield* writeDown(call)
-          yield* call.parallel && call.requests.length > 1 && isCertain
-            ? inParallel(call, letters)
-            : serially(call, letters)
-        }),
-      ),
+      guarded(call, () => {
+        chooseNext(call)
+        // Where it is not certain which number is next, one piece after the other finds out.
+        const isCertain = reused.size === 0 && failed.length === 0
+        const send = call.parallel && call.requests.length > 1 && isCertain ? inParallel : serially
+        return Option.isNone(journal) && call.requests.length === 1
+          ? send(call, undefined)
+          : Effect.flatMap(writeDown(call), (letters) => send(call, letters))
+      }),
     resend: (call, letters) =>
-      guarded(
-        call,
+      guarded(call, () =>
         Effect.gen(function* () {
           for (const [chunk, { idempotencyKey, rendered, seq }] of letters.entries()) {
             const form = call.requests[chunk]?.forms[0]
@@ -727,7 +817,7 @@ export const make = (options: Options): Sequencer => {
         }),
       ),
     broken: Effect.sync(() => Option.fromNullable(broken)),
-    admits,
+    obstacle,
     settled: ({ doubtful, requestId, seq }, { kind, named }, exit) => {
       open.delete(seq)
       if (Exit.isSuccess(exit)) {
@@ -737,8 +827,8 @@ export const make = (options: Options): Sequencer => {
         const error = Option.getOrUndefined(Cause.failureOption(exit.cause))
         if (error !== undefined && isFailedResult(error)) fail(error, { doubtful, kind, named, seq })
       }
-      Deferred.unsafeDone(heard, Exit.void)
-      heard = Deferred.unsafeMake<void>(FiberId.none)
+      if (heard !== undefined) Deferred.unsafeDone(heard, Exit.void)
+      heard = undefined
     },
     lastCheckpoint: () => lastCheckpoint,
     saved: (path) => {
@@ -746,6 +836,19 @@ export const make = (options: Options): Sequencer => {
     },
     heal,
   }
+}
+
+/** What the sending of a letter has to know, and what comes of it. */
+interface Mailing {
+  readonly options: CallOptions
+  readonly accepted: (answer: Accepted, took: number) => Acknowledged
+  readonly refused: (error: SubmitError) => Effect.Effect<Failure>
+}
+
+const stopwatch = (fiber: Fiber.RuntimeFiber<unknown, unknown>): (() => number) => {
+  const { uptime } = timeOf(fiber)
+  const before = uptime()
+  return () => uptime() - before
 }
 
 interface Failure {

@@ -1,9 +1,8 @@
 /** From the call of an operation to its result: a place in the order, the submission in its turn, the future. */
 import * as Cause from "effect/Cause"
-import * as Clock from "effect/Clock"
-import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
@@ -11,6 +10,7 @@ import * as ApiFuture from "../ApiFuture.ts"
 import type { ClientClosed, SessionLost, SubmitError, TinkerError, TrainingError } from "../TinkerError.ts"
 import type { Service as Transport } from "../Transport.ts"
 import type { Meters } from "./Meters.ts"
+import { OneShot } from "./OneShot.ts"
 import type * as Sequencer from "./Sequencer.ts"
 import { opened, type Trace, within } from "./Traced.ts"
 import type * as Turns from "./Turns.ts"
@@ -58,9 +58,13 @@ export interface Deps {
 
 /** A submission under way: `run` in its turn, `giveUp` if there is none. */
 interface Pending<A> {
-  readonly ticket: Ticket<A>
-  readonly run: Effect.Effect<Exit.Exit<void, SubmitError>>
-  readonly giveUp: (error: SubmitError) => void
+  readonly job: {
+    readonly run: Effect.Effect<Exit.Exit<void, SubmitError>>
+    readonly giveUp: (error: SubmitError) => void
+  }
+  readonly ticket: () => Ticket<A>
+  /** Who is interrupted while the operation still waits takes it back. */
+  readonly acknowledgedOrCancelled: () => Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError>
 }
 
 const delayState = (error: TinkerError): string =>
@@ -94,8 +98,9 @@ export const attach = <B, A>(
   { futures, settled }: Pick<Deps, "futures" | "settled">,
   operation: Attachable<B, A>,
   acknowledged: Omit<Sequencer.Acknowledged, "submittedIn"> & Pick<ApiFuture.Options, "submittedIn">,
-): Effect.Effect<ApiFuture.ApiFuture<B>> =>
-  futures.attach(operation.kind, acknowledged.requestId, {
+  fiber: Fiber.RuntimeFiber<unknown, unknown>,
+): ApiFuture.ApiFuture<B> =>
+  futures.attachNow(fiber, operation.kind, acknowledged.requestId, {
     ...operation.wait,
     submittedIn: acknowledged.submittedIn,
     onExit: (exit) => {
@@ -122,17 +127,17 @@ const pend = <B, A>(
   const now = clock.unsafeCurrentTimeMillis()
   const begunAt = uptime()
   const waiting = trace?.child("tinker.queue")
-  const acknowledged = Deferred.unsafeMake<ApiFuture.ApiFuture<A>, SubmitError>(FiberId.none)
+  const acknowledged = new OneShot<ApiFuture.ApiFuture<A>, SubmitError>()
   const state = new Watched<ApiFuture.QueueState>({ state: "queued", reason: Option.none(), since: now })
   let phase: "queued" | "cancelled" | "begun" = "queued"
 
-  const show = (shown: string, reason: Option.Option<string>) =>
-    Effect.map(Clock.currentTimeMillis, (now) => {
-      const { current } = state
-      const since = current.state === shown ? current.since : now
-      if (since === now || Option.getOrUndefined(reason) !== Option.getOrUndefined(current.reason))
-        state.set({ state: shown, reason, since })
-    })
+  const show = (shown: string, reason: Option.Option<string>) => {
+    const { current } = state
+    const now = clock.unsafeCurrentTimeMillis()
+    const since = current.state === shown ? current.since : now
+    if (since === now || Option.getOrUndefined(reason) !== Option.getOrUndefined(current.reason))
+      state.set({ state: shown, reason, since })
+  }
 
   const submit = Effect.suspend(() => {
     const parts: Array<ApiFuture.ApiFuture<B>> = []
@@ -140,14 +145,14 @@ const pend = <B, A>(
       deps.sequencer.submit({
         ...operation,
         kind: operation.kind.type,
-        onAcknowledged: (chunk, known) =>
-          Effect.map(attach(deps, traceable, known), (part) => {
-            parts[chunk] = part
-          }),
-        onDelay: (error) => {
-          trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
-          return show(delayState(error), Option.some(error.message))
+        onAcknowledged: (chunk, known, fiber) => {
+          parts[chunk] = attach(deps, traceable, known, fiber)
         },
+        onDelay: (error) =>
+          Effect.sync(() => {
+            trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
+            show(delayState(error), Option.some(error.message))
+          }),
       }),
       () => future(parts, operation.combine),
     )
@@ -172,41 +177,46 @@ const pend = <B, A>(
     if (phase === "cancelled") return Effect.succeed(Exit.void)
     phase = "begun"
     waiting?.end()
-    return Effect.zipRight(show("submitting", Option.none()), Effect.exit(within(trace, submit))).pipe(
-      Effect.map((exit) => {
-        if (Exit.isFailure(exit)) trace?.end(exit)
-        Deferred.unsafeDone(acknowledged, exit)
-        if (Exit.isSuccess(exit)) deps.meters(operationName(operation))?.queued(uptime() - begunAt)
-        if (Exit.isFailure(exit)) Option.map(Cause.failureOption(exit.cause), deps.report)
-        return Exit.asVoid(exit)
-      }),
-    )
+    show("submitting", Option.none())
+    return Effect.map(Effect.exit(within(trace, submit)), (exit) => {
+      if (Exit.isFailure(exit)) trace?.end(exit)
+      acknowledged.done(exit)
+      if (Exit.isSuccess(exit)) deps.meters(operationName(operation))?.queued(uptime() - begunAt)
+      if (Exit.isFailure(exit)) Option.map(Cause.failureOption(exit.cause), deps.report)
+      return Exit.asVoid(exit)
+    })
   })
 
   const leave = (exit: Exit.Exit<never, SubmitError>) => {
     waiting?.end(exit)
     trace?.end(exit)
-    Deferred.unsafeDone(acknowledged, exit)
+    acknowledged.done(exit)
   }
 
-  const wait = Deferred.await(acknowledged)
+  const giveUp = (error: SubmitError) => leave(Exit.fail(error))
+  const job = { run, giveUp }
+  const cancel = Effect.sync(() => {
+    if (phase === "queued") {
+      phase = "cancelled"
+      deps.turns.leave(job)
+      // Whoever else waits for it must not wait for ever.
+      leave(Exit.interrupt(FiberId.none))
+    }
+    return phase === "cancelled"
+  })
   return {
-    run,
-    giveUp: (error) => leave(Exit.fail(error)),
-    ticket: {
-      acknowledged: wait,
-      await: Effect.flatMap(wait, (future) => result(deps.sequencer, future)),
-      cancel: Effect.sync(() => {
-        if (phase === "queued") {
-          phase = "cancelled"
-          // Whoever else waits for it must not wait for ever.
-          leave(Exit.interrupt(FiberId.none))
-        }
-        return phase === "cancelled"
-      }),
-      get queueState() {
-        return Stream.concat(Stream.interruptWhen(state.changes, Effect.exit(wait)), statesOf(wait))
-      },
+    job,
+    acknowledgedOrCancelled: () => acknowledged.awaitOr(cancel),
+    ticket: () => {
+      const wait = acknowledged.await
+      return {
+        acknowledged: wait,
+        await: Effect.flatMap(wait, (future) => result(deps.sequencer, future)),
+        cancel,
+        get queueState() {
+          return Stream.concat(Stream.interruptWhen(state.changes, Effect.exit(wait)), statesOf(wait))
+        },
+      }
     },
   }
 }
@@ -226,9 +236,17 @@ export const result = <A>(
 
 /** Takes a ticket: in the order of the calls, at once unless too many wait. */
 export const enqueue = <B, A>(deps: Deps, operation: Operation<B, A>): Effect.Effect<Ticket<A>, SubmitError> =>
-  begun(deps, operation, ({ giveUp, run, ticket }) =>
-    Effect.as(enqueueJob(deps, operation, { run: Effect.asVoid(run), giveUp }), ticket),
-  )
+  begun(deps, operation, ({ job, ticket }) => Effect.map(enqueueJob(deps, operation, job), ticket))
+
+/** The same, for who waits until the server has it. */
+export const submit = <B, A>(
+  deps: Deps,
+  operation: Operation<B, A>,
+): Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError> =>
+  begun(deps, operation, ({ acknowledgedOrCancelled, job }) => {
+    const refusal = deps.sequencer.obstacle(operation) ?? deps.turns.join(job)
+    return refusal === undefined ? acknowledgedOrCancelled() : Effect.fail(refusal)
+  })
 
 /**
  * Two operations with nothing between them. If the first is not accepted the second is not sent, and fails with the
@@ -241,17 +259,17 @@ export const enqueuePair = <B1, A1, B2, A2>(
 ): Effect.Effect<readonly [Ticket<A1>, Ticket<A2>], SubmitError> =>
   begun(deps, first, (one) =>
     begun(deps, { ...second, follows: true }, (two) => {
-      const run = Effect.flatMap(one.run, (exit) =>
+      const run = Effect.flatMap(one.job.run, (exit) =>
         Exit.isSuccess(exit)
-          ? Effect.asVoid(two.run)
+          ? two.job.run
           : // Its failure is typed: a defect has become one in the sequencer.
-            Effect.asVoid(Effect.catchAll(exit, (error) => Effect.sync(() => two.giveUp(error)))),
+            Effect.catchAll(exit, (error) => Effect.sync(() => two.job.giveUp(error))),
       )
       const giveUp = (error: SubmitError) => {
-        one.giveUp(error)
-        two.giveUp(error)
+        one.job.giveUp(error)
+        two.job.giveUp(error)
       }
-      return Effect.as(enqueueJob(deps, first, { run, giveUp }), [one.ticket, two.ticket] as const)
+      return Effect.map(enqueueJob(deps, first, { run, giveUp }), () => [one.ticket(), two.ticket()] as const)
     }),
   )
 
@@ -262,7 +280,7 @@ const begun = <B, A, T>(
   use: (pending: Pending<A>) => Effect.Effect<T, SubmitError>,
 ): Effect.Effect<T, SubmitError> =>
   opened(
-    (trace) => Effect.withFiberRuntime((fiber) => use(pend(deps, operation, timeOf(fiber), trace))),
+    (trace, fiber) => use(pend(deps, operation, timeOf(fiber), trace)),
     () => ({
       name: spanName(operation.kind),
       attributes: { ...deps.attributes, "tinker.requests": operation.requests.length },
@@ -273,9 +291,8 @@ const enqueueJob = (
   { sequencer, turns }: Deps,
   operation: Pick<Sequencer.Call, "heals">,
   job: Turns.Job<ClientClosed | SessionLost>,
-): Effect.Effect<void, SubmitError> =>
+): Effect.Effect<void, SubmitError> => {
   // Not only in its turn: behind a full queue one would wait for nothing.
-  Effect.flatMap(
-    sequencer.admits(operation),
-    Option.match({ onNone: (): Effect.Effect<void, SubmitError> => turns.enqueue(job), onSome: Effect.fail }),
-  )
+  const obstacle = sequencer.obstacle(operation)
+  return obstacle === undefined ? turns.enqueue(job) : Effect.fail(obstacle)
+}

@@ -93,16 +93,16 @@ export const traced = <A, E>(
  * fails.
  */
 export const opened = <A, E>(
-  use: (trace: Trace | undefined) => Effect.Effect<A, E>,
+  use: (trace: Trace | undefined, fiber: AnyFiber) => Effect.Effect<A, E>,
   describe: () => { readonly name: string; readonly attributes: Record<string, unknown> },
 ): Effect.Effect<A, E> =>
   Effect.withFiberRuntime((fiber) => {
     const tracer = tracerOf(fiber)
-    if (tracer === undefined) return use(undefined)
+    if (tracer === undefined) return use(undefined, fiber)
     const { attributes, name } = describe()
     return Effect.flatMap(Effect.makeSpan(name, { captureStackTrace: false, attributes }), (span) => {
       const trace = new Trace(tracer, span, clockOf(fiber))
-      return Effect.onExit(use(trace), (exit) =>
+      return Effect.onExit(use(trace, fiber), (exit) =>
         Exit.isFailure(exit) ? Effect.sync(() => trace.end(exit)) : Effect.void,
       )
     })

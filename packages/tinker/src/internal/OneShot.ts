@@ -1,0 +1,44 @@
+import * as Effect from "effect/Effect"
+import type * as Exit from "effect/Exit"
+import * as Option from "effect/Option"
+
+/** An end that comes once, for all who wait. Leaner than a `Deferred`, because there is one for each of thousands. */
+export class OneShot<A, E> {
+  protected known: Exit.Exit<A, E> | undefined = undefined
+  private waiting: Set<(exit: Exit.Exit<A, E>) => void> | undefined = undefined
+
+  /** Only the first time counts. */
+  done(exit: Exit.Exit<A, E>): void {
+    if (this.known !== undefined) return
+    this.known = exit
+    this.tell(exit)
+  }
+
+  /** Interrupting it leaves the others alone. */
+  get await(): Effect.Effect<A, E> {
+    return this.awaitOr(Effect.void)
+  }
+
+  /** The same, with something to do for who is interrupted while it waits. */
+  awaitOr(leave: Effect.Effect<unknown>): Effect.Effect<A, E> {
+    return Effect.async<A, E>((resume) => {
+      if (this.known !== undefined) return resume(this.known)
+      const waiting = (this.waiting ??= new Set())
+      waiting.add(resume)
+      return Effect.suspend(() => {
+        waiting.delete(resume)
+        return leave
+      })
+    })
+  }
+
+  /** What is there now. */
+  get poll(): Effect.Effect<Option.Option<A>, E> {
+    return Effect.suspend(() => (this.known === undefined ? Effect.succeedNone : Effect.asSome(this.known)))
+  }
+
+  protected tell(exit: Exit.Exit<A, E>): void {
+    this.waiting?.forEach((resume) => resume(exit))
+    this.waiting = undefined
+  }
+}

@@ -1,6 +1,6 @@
 import * as Effect from "effect/Effect"
 import type * as Exit from "effect/Exit"
-import * as Option from "effect/Option"
+import type * as Option from "effect/Option"
 
 /** An end that comes once, for all who wait. Leaner than a `Deferred`, because there is one for each of thousands. */
 export class OneShot<A, E> {

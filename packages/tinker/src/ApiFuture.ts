@@ -220,10 +220,12 @@ const operation = "retrieve_future"
 export const defaultStalledAfter: number = Duration.toMillis("2 hours")
 
 /** @internal */
-export const millisOf = (input: Duration.DurationInput | undefined, otherwise: number): number =>
-  input === undefined
-    ? otherwise
-    : Option.match(Duration.decodeUnknown(input), { onNone: () => otherwise, onSome: Duration.toMillis })
+export const millisOf = (input: Duration.DurationInput | undefined, otherwise: number): number => {
+  if (input === undefined) return otherwise
+  // As it is asked for each request.
+  if (typeof input === "number" && input >= 0) return input
+  return Option.match(Duration.decodeUnknown(input), { onNone: () => otherwise, onSome: Duration.toMillis })
+}
 
 /** The poll for a kind of result: what it says about itself is the same each time. */
 const polls = new WeakMap<Kind<unknown>, typeof Api.retrieveFuture>()

@@ -105,8 +105,8 @@ export interface Limiter {
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
   /**
    * After a refusal: lets no sample start for this long, and gives `true`. A shorter one than is open already changes
-   * nothing. Unless it is a single refusal, after 20 or more samples that passed: then the others go on, 10 at once, and
-   * only the one that was refused has to wait, which `false` tells it.
+   * nothing. Unless it is a single refusal, one for 20 samples that passed, or the second for 40: then the others go on,
+   * 10 at once, and only the one that was refused has to wait, which `false` tells it.
    */
   readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<boolean>
   /** What is left of the back-off window; none if samples may start. */

@@ -19,6 +19,7 @@ import type { Severity, TelemetryEvent } from "./api/Telemetry.ts"
 import { Host } from "./Host.ts"
 import { shorten } from "./internal/Answer.ts"
 import * as Durations from "./internal/Durations.ts"
+import { idempotencyKey } from "./internal/IdempotencyKey.ts"
 import { redactJson, redactor, secretsIn } from "./internal/Redact.ts"
 import { timeBy } from "./internal/Uptime.ts"
 import type { JsonObject } from "./internal/Wire.ts"
@@ -204,7 +205,7 @@ export const make = (
       call(
         Api.telemetry,
         { events, platform: platform.os, sdkVersion: config.sdkVersion, sessionId, processUuid },
-        { idempotencyKey: `effect-tinker-${globalThis.crypto.randomUUID()}` },
+        { idempotencyKey: idempotencyKey() },
       ).pipe(
         Effect.retry({
           schedule: Schedule.intersect(Schedule.spaced(pause), Schedule.recurs(tries - 1)),

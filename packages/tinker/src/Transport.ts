@@ -29,6 +29,7 @@ import { Host } from "./Host.ts"
 import { preview, shorten } from "./internal/Answer.ts"
 import { awaited, exitOf, nothingLeft, type Stop } from "./internal/Begun.ts"
 import * as Http from "./internal/Http.ts"
+import { idempotencyKey } from "./internal/IdempotencyKey.ts"
 import * as Meters from "./internal/Meters.ts"
 import { readAccepted } from "./internal/ReadAccepted.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
@@ -332,7 +333,7 @@ class Request<A> {
         : options.timeout === null
           ? Number.POSITIVE_INFINITY
           : Duration.toMillis(options.timeout)
-    this.idempotencyKey = options.idempotencyKey ?? `effect-tinker-${globalThis.crypto.randomUUID()}`
+    this.idempotencyKey = options.idempotencyKey ?? idempotencyKey()
     const { own = noHeaders } = options
     const given = options.headers === undefined ? own : { ...own, ...reveal(options.headers) }
     const traceparent = shared.config.traceparent ? traceparentOf(fiber) : undefined

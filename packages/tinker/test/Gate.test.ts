@@ -79,7 +79,7 @@ class Model {
   budget = 100
   windowEnd = -1
   throttledUntil = -1
-  /** How many left from inside since the last back-off. */
+  /** How many left from inside for which no back-off was forgiven yet. */
   passed = 0
   readonly queue: Array<{ readonly id: number; readonly weight: number }> = []
   readonly inside = new Map<number, number>()
@@ -111,7 +111,7 @@ class Model {
     const end = this.now + millis
     // One refusal after so many that passed slows the others down, and does not stop them.
     const isAlone = this.passed >= 20 && this.now >= this.windowEnd
-    this.passed = 0
+    this.passed = isAlone ? Math.min(this.passed, 40) - 20 : 0
     this.throttledUntil = Math.max(this.throttledUntil, end + 10_000)
     if (!isAlone) this.windowEnd = Math.max(this.windowEnd, end)
     this.settle()

@@ -108,6 +108,25 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
+  it.scoped("after many that passed two refusals are forgiven, and not a third", () =>
+    Effect.gen(function* () {
+      const { limiter } = yield* RateLimiter
+      const limits = yield* limiter(key("k"))
+      const pass = (times: number) => Effect.repeatN(limits.sampling(1)(Effect.void), times - 1)
+      const refusals = (times: number) => Effect.replicateEffect(limits.backOff("1 second"), times)
+      yield* pass(1_000)
+      expect(yield* refusals(3)).toEqual([false, false, true])
+      yield* TestClock.adjust("1 second")
+      yield* pass(39)
+      expect(yield* refusals(2)).toEqual([false, true])
+      yield* TestClock.adjust("1 second")
+      yield* pass(40)
+      expect(yield* refusals(1)).toEqual([false])
+      yield* pass(10)
+      expect(yield* refusals(2)).toEqual([false, true])
+    }).pipe(Effect.provide(Limits.layer)),
+  )
+
   it.scoped("a limiter is released when nobody holds it, and not before", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter

@@ -19,8 +19,8 @@ export interface Throttle {
   readonly factor: number
   readonly linger: Duration.Duration
   /**
-   * A back-off after which so many had passed since the last one is a single refusal among many that were accepted:
-   * it throttles, but lets the others go on.
+   * One back-off for so many that passed is a single refusal among many that were accepted: it throttles, but lets the
+   * others go on. Two are forgiven in advance, if twice as many passed before.
    */
   readonly aloneAfter: number
 }
@@ -103,7 +103,7 @@ class Impl<E> implements Gate<E> {
   private balance: number
   private budget: number
   private checks = 0
-  /** How many went through since the last back-off. */
+  /** How many went through for which no back-off was forgiven yet. */
   private passed = 0
   private windowEnd = Number.NEGATIVE_INFINITY
   private throttledUntil = Number.NEGATIVE_INFINITY
@@ -171,7 +171,7 @@ class Impl<E> implements Gate<E> {
       const end = now + Duration.toMillis(duration)
       const { throttle } = this.options
       const isAlone = throttle !== undefined && this.passed >= throttle.aloneAfter && now >= this.windowEnd
-      this.passed = 0
+      this.passed = isAlone ? Math.min(this.passed, 2 * throttle.aloneAfter) - throttle.aloneAfter : 0
       if (throttle !== undefined) {
         this.throttledUntil = Math.max(this.throttledUntil, end + Duration.toMillis(throttle.linger))
       }

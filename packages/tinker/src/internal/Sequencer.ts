@@ -4,7 +4,6 @@
  */
 import * as Cause from "effect/Cause"
 import * as Deferred from "effect/Deferred"
-import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
@@ -31,6 +30,7 @@ import type * as TrainingJournal from "../TrainingJournal.ts"
 import type { CallOptions, Service as Transport } from "../Transport.ts"
 import { attempt, awaited, exitOf, type Stop } from "./Begun.ts"
 import { fingerprint } from "./Hash.ts"
+import { idempotencyKey } from "./IdempotencyKey.ts"
 import { isTraced } from "./Traced.ts"
 import { timeOf } from "./Uptime.ts"
 
@@ -107,7 +107,8 @@ export interface Call {
 export interface Acknowledged {
   readonly seq: number
   readonly requestId: string
-  readonly submittedIn: Duration.Duration
+  /** Milliseconds. */
+  readonly submittedIn: number
   /** Was it sent before, without an answer? */
   readonly doubtful: boolean
 }
@@ -302,7 +303,7 @@ export const make = (options: Options): Sequencer => {
       seq,
       form,
       rendered,
-      idempotencyKey: `effect-tinker-${globalThis.crypto.randomUUID()}`,
+      idempotencyKey: idempotencyKey(),
     }))
 
   const asking = Effect.unsafeMakeSemaphore(1)
@@ -371,7 +372,7 @@ export const make = (options: Options): Sequencer => {
       accepted: ({ requestId }, took) => ({
         seq: letter.seq,
         requestId,
-        submittedIn: Duration.millis(took),
+        submittedIn: took,
         doubtful: inDoubt,
       }),
       refused: (error) =>

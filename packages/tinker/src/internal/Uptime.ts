@@ -14,9 +14,13 @@ export interface Time {
 /** Effect's own, which tells the same time as `performance`, at the price of a few big integers. */
 const live = Context.get(DefaultServices.liveServices, Clock.Clock)
 
+// Taken once: Node looks for it each time.
+const { performance } = globalThis
+const { timeOrigin } = performance
+
 /** The uptime by a clock, with what is less than a millisecond. */
 export const preciseUptime = (clock: Clock.Clock): number =>
-  clock === live ? performance.timeOrigin + performance.now() : Number(clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
+  clock === live ? timeOrigin + performance.now() : Number(clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
 
 const uptimeBy = (clock: Clock.Clock): number => Math.floor(preciseUptime(clock))
 

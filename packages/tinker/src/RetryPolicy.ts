@@ -108,7 +108,9 @@ export const serverDelay = (error: TinkerError): Option.Option<number> =>
  * @since 0.1.0
  * @category constants
  */
-export const firstDelay: number = 50
+export const firstDelay: number = 20
+
+const secondDelay = 250
 
 /**
  * Doubling from `base`, in milliseconds; before that nearly at once, and a second time soon, unless the server asked for
@@ -118,7 +120,8 @@ export const firstDelay: number = 50
  */
 export const doubling = (base: number, retries: number, error: { readonly _tag: string }): number => {
   if (error._tag === "RateLimited") return base * 2 ** retries
-  return retries < 2 ? Math.min(firstDelay * 5 ** retries, base) : base * 2 ** (retries - 1)
+  if (retries < 2) return Math.min(retries === 0 ? firstDelay : secondDelay, base)
+  return base * 2 ** (retries - 1)
 }
 
 /** Exponential, times a factor in (0.75, 1]. */
@@ -138,7 +141,7 @@ interface State {
 const initial: State = { startedAt: undefined, retries: 0, billingSince: undefined, billingTotal: 0 }
 
 /**
- * The default policy: 10 retries or 300 s, the server's delay, or 50 ms, 250 ms, 1 s and on doubling to 10 s, with jitter.
+ * The default policy: 10 retries or 300 s, the server's delay, or 20 ms, 250 ms, 1 s and on doubling to 10 s, with jitter.
  *
  * @since 0.1.0
  * @category constructors

@@ -111,7 +111,7 @@ describe("polls as recorded", () => {
       const isLimited = replies[0]?.status === 429
       gaps(polls).forEach((gap, i) => {
         if ((waits[i] ?? 0) === 0) expect(gap).toBeLessThanOrEqual(1000)
-        else expect(gap).toBe(isLimited ? waits[i] : ([50, 250][i] ?? waits[i - 1]))
+        else expect(gap).toBe(isLimited ? waits[i] : ([20, 250][i] ?? waits[i - 1]))
       })
     }),
   )
@@ -190,7 +190,7 @@ describe("differences on purpose", () => {
       expect(gaps(held.polls)).toEqual([40_000, 40_000])
       const broken = { status: 500 }
       const sick = yield* run(optimStep, [broken, broken, broken, broken, broken, broken, broken, done])
-      expect(gaps(sick.polls)).toEqual([50, 250, 2000, 4000, 8000, 16_000, 30_000])
+      expect(gaps(sick.polls)).toEqual([20, 250, 2000, 4000, 8000, 16_000, 30_000])
       const busy = yield* run(optimStep, [{ status: 429, headers: { "retry-after": "7" } }, done])
       expect(gaps(busy.polls)).toEqual([7000])
     }),
@@ -216,7 +216,7 @@ describe("waiting", () => {
         ["active", false, 40_000],
         ["paused_capacity", true, 80_000],
         ["unreachable", true, 80_000],
-        ["paused_billing", true, 80_050],
+        ["paused_billing", true, 80_020],
       ])
     }).pipe(
       Effect.provide(
@@ -414,7 +414,7 @@ describe("progress", () => {
         VirtualTime.run,
       )
       // The second is asked for at once, while the first waits out its 503.
-      expect(asked.map(({ at }) => at - (asked[0]?.at ?? 0))).toEqual([0, 0, 50])
+      expect(asked.map(({ at }) => at - (asked[0]?.at ?? 0))).toEqual([0, 0, 20])
     }),
   )
 })

@@ -116,23 +116,23 @@ describe("decide", () => {
 
   it("is nearly at once, then doubles from half a second to ten, with up to a quarter off", () => {
     const delays = [0, 1, 2, 3, 4, 5, 6].map((retries) => decide(unavailable(), { ...start, retries }))
-    expect(delays).toEqual([50, 250, 1000, 2000, 4000, 8000, 10_000].map(Option.some))
-    expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(43.75))
+    expect(delays).toEqual([20, 250, 1000, 2000, 4000, 8000, 10_000].map(Option.some))
+    expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(17.5))
     const limited = new TinkerError.RateLimited({ operation: "x" })
     expect(decide(limited, start)).toEqual(Option.some(500))
   })
 
   it("obeys the server within (0, 60] s and ignores it beyond", () => {
     expect(decide(unavailable(60), start)).toEqual(Option.some(60_000))
-    expect(decide(unavailable(61), start)).toEqual(Option.some(50))
-    expect(decide(unavailable(0), start)).toEqual(Option.some(50))
+    expect(decide(unavailable(61), start)).toEqual(Option.some(20))
+    expect(decide(unavailable(0), start)).toEqual(Option.some(20))
   })
 
   it("has one budget of retries and time", () => {
     expect(decide(unavailable(), { ...start, retries: 9 })).toEqual(Option.some(10_000))
     expect(decide(unavailable(), { ...start, retries: 10 })).toEqual(Option.none())
-    expect(decide(unavailable(), { ...start, elapsed: 299_950 })).toEqual(Option.some(50))
-    expect(decide(unavailable(), { ...start, elapsed: 299_951 })).toEqual(Option.none())
+    expect(decide(unavailable(), { ...start, elapsed: 299_980 })).toEqual(Option.some(20))
+    expect(decide(unavailable(), { ...start, elapsed: 299_981 })).toEqual(Option.none())
   })
 
   it("waits out a billing stop on a budget of its own", () => {

@@ -238,7 +238,7 @@ describe("a submission that fails", () => {
           const at = times(script.to("asample"))
           const gaps = at.slice(1).map((time, i) => time - (at[i] ?? 0))
           gaps.forEach((gap, i) => {
-            const delay = [50, 250][i] ?? Math.min(500 * 2 ** (i - 1), 10_000)
+            const delay = [20, 250][i] ?? Math.min(500 * 2 ** (i - 1), 10_000)
             expect(gap).toBeGreaterThanOrEqual(0.75 * delay)
             expect(gap).toBeLessThanOrEqual(Math.min(1.25 * delay, 10_000))
           })

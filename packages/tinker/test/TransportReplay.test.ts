@@ -53,7 +53,7 @@ const expectGaps = (
     const reference = Math.min(500 * 2 ** (i - 1), 10_000)
     const [low, high] = range(reference)
     const [least, most] = range(
-      replies[i - 1]?.status === 429 ? reference : ([50, 250][i - 1] ?? Math.min(500 * 2 ** (i - 2), 10_000)),
+      replies[i - 1]?.status === 429 ? reference : ([20, 250][i - 1] ?? Math.min(500 * 2 ** (i - 2), 10_000)),
     )
     const gap = (times: ReadonlyArray<number>) => (times[i] ?? Number.NaN) - (times[i - 1] ?? Number.NaN)
     expect(gap(ours)).toBeGreaterThanOrEqual(least)

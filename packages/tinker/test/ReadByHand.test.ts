@@ -1,0 +1,81 @@
+/** Answers that come thousands of times are read by hand; the schema says what must come of it. */
+import { HttpClient } from "@effect/platform"
+import { expect, it } from "@effect/vitest"
+import { Effect, Either, Redacted, Schema } from "effect"
+import { Api, HttpDirect, TinkerConfig, type TinkerError, Transport } from "effect-tinker"
+import * as Futures from "effect-tinker/api/Futures"
+import * as Session from "effect-tinker/api/Session"
+
+const acceptances: ReadonlyArray<unknown> = [
+  { request_id: "a" },
+  { request_id: "a", model_id: null, sample_sequence_ids: null },
+  { request_id: "a", model_id: "m", sample_sequence_ids: ["x", "y"], more: 1 },
+  { request_id: "", sample_sequence_ids: [] },
+  {},
+  { request_id: 1 },
+  { request_id: null },
+  { request_id: "a", model_id: 1 },
+  { request_id: "a", sample_sequence_ids: "x" },
+  { request_id: "a", sample_sequence_ids: ["x", 1] },
+  ["a"],
+  "a",
+  null,
+]
+
+const heartbeats: ReadonlyArray<unknown> = [
+  { type: "session_heartbeat" },
+  { type: "session_heartbeat", more: 1 },
+  { type: null },
+  {},
+  { type: "another" },
+  { type: 1 },
+  [],
+  "session_heartbeat",
+  null,
+]
+
+type Called = Effect.Effect<unknown, TinkerError.TinkerError>
+
+const cases = [
+  {
+    name: "an acceptance",
+    call: ({ call }: Transport.Service): Called => call(Api.unloadModel, { modelId: "m" }),
+    bySchema: Schema.decodeUnknownEither(Futures.Accepted),
+    answers: acceptances,
+    readable: 4,
+  },
+  {
+    name: "a heartbeat",
+    call: ({ call }: Transport.Service): Called => call(Api.heartbeat, { sessionId: "s" }),
+    bySchema: Schema.decodeUnknownEither(Session.HeartbeatResponse),
+    answers: heartbeats,
+    readable: 4,
+  },
+] as const
+
+it.scoped.each(cases)("as its schema would: $name", ({ answers, bySchema, call, readable }) =>
+  Effect.gen(function* () {
+    let answer: unknown
+    const client = HttpDirect.offer(
+      HttpClient.make(() => Effect.dieMessage("the long way")),
+      (request, done) => {
+        const told = request.url.endsWith("/client/config") ? {} : answer
+        const body = new TextEncoder().encode(JSON.stringify(told))
+        done({ _tag: "Answered", answer: { status: 200, headers: {}, body } })
+        return () => {}
+      },
+    )
+    const { transport } = yield* Transport.make.pipe(
+      Effect.provideService(HttpClient.HttpClient, client),
+      Effect.provide(TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-k") })),
+    )
+    const read: Array<Either.Either<unknown, string>> = []
+    for (answer of answers) {
+      read.push(yield* Effect.either(Effect.mapError(call(transport), ({ _tag }) => _tag)))
+    }
+    expect(read).toEqual(
+      answers.map((answer) => Either.mapLeft<unknown, unknown, string>(bySchema(answer), () => "UnexpectedResponse")),
+    )
+    expect(read.filter(Either.isRight).length).toBe(readable)
+  }),
+)

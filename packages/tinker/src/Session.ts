@@ -267,10 +267,13 @@ const open = <E>(
           const stop = begin(fiber, Api.heartbeat, { sessionId: id }, undefined, (rest) => {
             isTold = true
             clear?.()
+            const exit = exitOf(rest)
+            if (exit !== undefined) return resume(exit)
             const left = Math.max(0, interval - (time.uptime() - begunAt))
-            resume(exitOf(rest) ?? Timeouts.limited(rest, timeouts, left, timedOut))
+            resume(Timeouts.limited(rest, timeouts, left, timedOut))
           })
-          if (!isTold) clear = timeouts.after(interval, () => resume(Effect.zipRight(stop(), timedOut)))
+          if (isTold) return
+          clear = timeouts.after(interval, () => resume(Effect.zipRight(stop(), timedOut)))
           return Effect.suspend(() => {
             clear?.()
             return stop()
@@ -283,48 +286,48 @@ const open = <E>(
       ),
     )
 
-    interface Affairs {
-      readonly lastAnswer: number
-      readonly missed: number
-    }
+    let lastAnswer = startedAt
+    let missed = 0
 
-    /** One heartbeat; gives the state of affairs for the next one, or none if there is no point in another. */
-    const beat = ({ lastAnswer, missed }: Affairs): Effect.Effect<Option.Option<Affairs>> =>
-      Effect.matchEffect(ask, {
-        onSuccess: () => {
-          heartbeats.set({ silence: Duration.zero, failure: Option.none() })
-          return Effect.succeedSome({ lastAnswer: time.uptime(), missed: 0 })
-        },
-        onFailure: (failure) =>
-          Effect.gen(function* () {
-            const now = time.uptime()
-            const silence = Duration.millis(now - lastAnswer)
-            heartbeats.set({ silence, failure: Option.some(failure) })
-            if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
-              yield* lose("Gone", failure.detail)
-              return Option.none()
-            }
-            // One miss proves nothing: the machine may have slept.
-            if (missed > 0 && now - lastAnswer >= sessionTimeout) {
-              yield* lose("Silent", failure.message)
-              return Option.none()
-            }
-            if (Duration.greaterThan(silence, worryAfter)) {
-              const since = Duration.format(silence)
-              yield* logged(
-                Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`),
-              )
-            }
-            return Option.some({ lastAnswer, missed: missed + 1 })
-          }),
-      })
+    /** One heartbeat; tells whether there is a point in another. */
+    const beat: Effect.Effect<boolean> = Effect.matchEffect(ask, {
+      onSuccess: () => {
+        heartbeats.set({ silence: Duration.zero, failure: Option.none() })
+        lastAnswer = time.uptime()
+        missed = 0
+        return Effect.succeed(true)
+      },
+      onFailure: (failure) =>
+        Effect.gen(function* () {
+          const now = time.uptime()
+          const silence = Duration.millis(now - lastAnswer)
+          heartbeats.set({ silence, failure: Option.some(failure) })
+          if (failure._tag === "RequestRejected" && failure.reason === "Gone") {
+            yield* lose("Gone", failure.detail)
+            return false
+          }
+          // One miss proves nothing: the machine may have slept.
+          if (missed > 0 && now - lastAnswer >= sessionTimeout) {
+            yield* lose("Silent", failure.message)
+            return false
+          }
+          if (Duration.greaterThan(silence, worryAfter)) {
+            const since = Duration.format(silence)
+            yield* logged(
+              Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`),
+            )
+          }
+          missed++
+          return true
+        }),
+    })
 
-    const beating = (state: Affairs): Effect.Effect<void> =>
-      Effect.flatMap(
-        Effect.delay(beat(state), heartbeatInterval),
-        Option.match({ onNone: () => Effect.void, onSome: beating }),
-      )
-    yield* beating({ lastAnswer: startedAt, missed: 0 }).pipe(Effect.forkScoped, Effect.interruptible)
+    // Written once, not once for each: tests of long runs have thousands of them.
+    const beating: Effect.Effect<void> = Effect.flatMap(
+      Effect.zipRight(time.clock.sleep(heartbeatInterval), beat),
+      (goesOn) => (goesOn ? beating : Effect.void),
+    )
+    yield* beating.pipe(Effect.forkScoped, Effect.interruptible)
 
     // A failure keeps what was known; the next turn comes anyway.
     const refresh = Effect.gen(function* () {

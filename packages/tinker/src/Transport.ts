@@ -17,11 +17,9 @@ import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import type * as Redacted from "effect/Redacted"
 import * as Ref from "effect/Ref"
-import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
-import { Accepted } from "./api/Futures.ts"
 import type { ClientConfig } from "./api/Session.ts"
 import * as Credentials from "./Credentials.ts"
 import * as Endpoint from "./Endpoint.ts"
@@ -31,7 +29,7 @@ import { awaited, exitOf, nothingLeft, type Stop } from "./internal/Begun.ts"
 import * as Http from "./internal/Http.ts"
 import { idempotencyKey } from "./internal/IdempotencyKey.ts"
 import * as Meters from "./internal/Meters.ts"
-import { readAccepted } from "./internal/ReadAccepted.ts"
+import { type Reader, readerOf } from "./internal/ReadByHand.ts"
 import { redactor, reveal, secretsIn } from "./internal/Redact.ts"
 import * as Timeouts from "./internal/Timeouts.ts"
 import { current, type Trace, traced, traceparentOf } from "./internal/Traced.ts"
@@ -160,14 +158,11 @@ const mayRetry = (endpoint: Endpoint.Endpoint<never, unknown>, error: TinkerErro
 const utf8 = new TextDecoder()
 
 /** Made at the first answer of an endpoint: at start-up it would cost for all of them. */
-const decoders = new WeakMap<
-  Endpoint.ResponseBody,
-  (value: unknown) => Either.Either<unknown, ParseResult.ParseError>
->()
+const decoders = new WeakMap<Endpoint.ResponseBody, Reader>()
 const decoderOf = (response: Extract<Endpoint.ResponseBody, { readonly kind: "json" }>) => {
   let decoder = decoders.get(response)
   if (decoder === undefined) {
-    decoder = response.schema === Accepted ? readAccepted : Schema.decodeUnknownEither(response.schema)
+    decoder = readerOf(response.schema)
     decoders.set(response, decoder)
   }
   return decoder

@@ -1,12 +1,13 @@
-/** What comes with every submission is read by hand; the schema says what must come of it. */
+/** Answers that come thousands of times are read by hand; the schema says what must come of it. */
 import { HttpClient } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Either, Redacted, Schema } from "effect"
-import { Api, ApiFuture, HttpDirect, TinkerConfig, Transport } from "effect-tinker"
+import { Api, ApiFuture, HttpDirect, TinkerConfig, type TinkerError, Transport } from "effect-tinker"
 import * as Futures from "effect-tinker/api/Futures"
+import * as Session from "effect-tinker/api/Session"
 import * as Training from "effect-tinker/api/Training"
 
-const answers: ReadonlyArray<unknown> = [
+const acceptances: ReadonlyArray<unknown> = [
   { request_id: "a" },
   { request_id: "a", model_id: null, sample_sequence_ids: null },
   { request_id: "a", model_id: "m", sample_sequence_ids: ["x", "y"], more: 1 },
@@ -22,9 +23,38 @@ const answers: ReadonlyArray<unknown> = [
   null,
 ]
 
-const bySchema = Schema.decodeUnknownEither(Futures.Accepted)
+const heartbeats: ReadonlyArray<unknown> = [
+  { type: "session_heartbeat" },
+  { type: "session_heartbeat", more: 1 },
+  { type: null },
+  {},
+  { type: "another" },
+  { type: 1 },
+  [],
+  "session_heartbeat",
+  null,
+]
 
-it.scoped("the answer to a submission, as its schema would", () =>
+type Called = Effect.Effect<unknown, TinkerError.TinkerError>
+
+const cases = [
+  {
+    name: "an acceptance",
+    call: ({ call }: Transport.Service): Called => call(Api.unloadModel, { modelId: "m" }),
+    bySchema: Schema.decodeUnknownEither(Futures.Accepted),
+    answers: acceptances,
+    readable: 4,
+  },
+  {
+    name: "a heartbeat",
+    call: ({ call }: Transport.Service): Called => call(Api.heartbeat, { sessionId: "s" }),
+    bySchema: Schema.decodeUnknownEither(Session.HeartbeatResponse),
+    answers: heartbeats,
+    readable: 4,
+  },
+] as const
+
+it.scoped.each(cases)("as its schema would: $name", ({ answers, bySchema, call, readable }) =>
   Effect.gen(function* () {
     let answer: unknown
     const client = HttpDirect.offer(
@@ -40,16 +70,18 @@ it.scoped("the answer to a submission, as its schema would", () =>
       Effect.provideService(HttpClient.HttpClient, client),
       Effect.provide(TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-k") })),
     )
-    const read = []
-    for (answer of answers) read.push(yield* Effect.either(transport.call(Api.unloadModel, { modelId: "m" })))
-    expect(read.map(Either.mapLeft(({ _tag }) => _tag))).toEqual(
-      answers.map((answer) => Either.mapLeft(bySchema(answer), () => "UnexpectedResponse")),
+    const read: Array<Either.Either<unknown, string>> = []
+    for (answer of answers) {
+      read.push(yield* Effect.either(Effect.mapError(call(transport), ({ _tag }) => _tag)))
+    }
+    expect(read).toEqual(
+      answers.map((answer) => Either.mapLeft<unknown, unknown, string>(bySchema(answer), () => "UnexpectedResponse")),
     )
-    expect(read.filter(Either.isRight).length).toBe(4)
+    expect(read.filter(Either.isRight).length).toBe(readable)
   }),
 )
 
-it("the result of an update, as its schema would", () => {
+it("as its schema would: the result of an update", () => {
   const results: ReadonlyArray<unknown> = [
     { metrics: {} },
     { metrics: { "a:sum": 1, b: -0.5 }, type: "optim_step", more: 1 },

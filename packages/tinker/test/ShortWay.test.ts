@@ -16,7 +16,7 @@ import * as Exchange from "effect-tinker/serving/Exchange"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as CountingClock from "./support/CountingClock.ts"
 
-type Handle = Parameters<typeof Exchange.client>[0]
+type Handle = (request: Exchange.Request) => ReturnType<Exchange.Handle>
 
 const on =
   <B, E2>(below: Layer.Layer<B, E2>) =>

@@ -11,11 +11,15 @@ export const nothingLeft: Stop = () => Effect.void
 export const exitOf = <A, E>(effect: Effect.Effect<A, E>): Exit.Exit<A, E> | undefined =>
   Exit.isExit(effect) ? (effect as Exit.Exit<A, E>) : undefined
 
-/** Waits for such work in a fiber; interrupted, it is stopped. */
+/** Waits for such work in a fiber; interrupted, it is stopped, unless its end was told at once. */
 export const awaited = <A, E>(begin: (end: (result: Effect.Effect<A, E>) => void) => Stop): Effect.Effect<A, E> =>
   Effect.async<A, E>((resume) => {
-    const stop = begin(resume)
-    return Effect.suspend(stop)
+    let isTold = false
+    const stop = begin((result) => {
+      isTold = true
+      resume(result)
+    })
+    return isTold ? undefined : Effect.suspend(stop)
   })
 
 /** The result of a function as an `Exit`; what it throws is a defect. */

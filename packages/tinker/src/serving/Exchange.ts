@@ -4,7 +4,6 @@
  *
  * @since 0.1.0
  */
-import * as Headers from "@effect/platform/Headers"
 import * as HttpClient from "@effect/platform/HttpClient"
 import * as HttpClientError from "@effect/platform/HttpClientError"
 import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
@@ -13,10 +12,12 @@ import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Stream from "effect/Stream"
 import * as HttpDirect from "../HttpDirect.ts"
 import type { HttpFailure } from "../HttpFailure.ts"
+import { exitOf } from "../internal/Begun.ts"
 import { joined, MemoryResponse } from "../internal/MemoryResponse.ts"
 import { runBeside } from "../internal/RunBeside.ts"
 
@@ -83,10 +84,13 @@ export const client = (handle: Handle): HttpClient.HttpClient =>
         const path = `${url.right.pathname}${url.right.search}`
         const { headers, method } = request
         return Effect.flatMap(bytesOf(request), (body) =>
-          Effect.mapBoth(handle({ method, path, headers, body }), {
-            onSuccess: (answer) => new MemoryResponse(request, answer),
-            onFailure: (cause) => new HttpClientError.RequestError({ request, reason: "Transport", cause }),
-          }),
+          Effect.mapBoth(
+            Effect.withFiberRuntime<Answer, HttpFailure>((fiber) => handle({ method, path, headers, body }, fiber)),
+            {
+              onSuccess: (answer) => new MemoryResponse(request, answer),
+              onFailure: (cause) => new HttpClientError.RequestError({ request, reason: "Transport", cause }),
+            },
+          ),
         )
       }),
       Effect.succeed,
@@ -95,20 +99,53 @@ export const client = (handle: Handle): HttpClient.HttpClient =>
   )
 
 /**
- * What a server does with a request.
+ * What a server does with a request. It is asked in the fiber of its client, which has the clock and all else that the
+ * answer depends on; what it gives runs in a fiber of its own, unless it is an `Exit` (as `Effect.succeed` gives one):
+ * that is the answer at once.
  *
  * @since 0.1.0
  * @category models
  */
-export type Handle = (request: Request) => Effect.Effect<Answer, HttpFailure>
+export type Handle = (
+  request: Request,
+  fiber: Fiber.RuntimeFiber<unknown, unknown>,
+) => Effect.Effect<Answer, HttpFailure>
 
 const utf8 = new TextEncoder()
 const origin = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i
 
-const wholeOf = ({ body }: Answer): Effect.Effect<Uint8Array> => {
-  if (typeof body === "string") return Effect.succeed(utf8.encode(body))
-  return body instanceof Uint8Array ? Effect.succeed(body.slice()) : Effect.map(Stream.runCollect(body), joined)
+const wholeOf = ({ body, headers: given, status }: Answer): Effect.Effect<HttpDirect.Incoming> => {
+  const headers: Record<string, string> = {}
+  for (const name of Object.keys(given)) headers[name.toLowerCase()] = given[name] ?? ""
+  const incoming = (body: Uint8Array) => ({ status, headers, body })
+  if (typeof body === "string") return Effect.succeed(incoming(utf8.encode(body)))
+  if (body instanceof Uint8Array) return Effect.succeed(incoming(body.slice()))
+  return Effect.map(Stream.runCollect(body), (parts) => incoming(joined(parts)))
 }
+
+/** The answer to the last byte; at once, if the server has it and all of it is there. */
+const answerOf = (
+  handle: Handle,
+  request: Request,
+  fiber: Fiber.RuntimeFiber<unknown, unknown>,
+): Effect.Effect<HttpDirect.Incoming, HttpFailure> => {
+  try {
+    const answer = handle(request, fiber)
+    const exit = exitOf(answer)
+    if (exit === undefined) return Effect.flatMap(answer, wholeOf)
+    return Exit.isSuccess(exit) ? wholeOf(exit.value) : Exit.failCause(exit.cause)
+  } catch (defect) {
+    return Exit.die(defect)
+  }
+}
+
+const outcomeOf = (exit: Exit.Exit<HttpDirect.Incoming, HttpFailure>): HttpDirect.Outcome => {
+  if (Exit.isSuccess(exit)) return { _tag: "Answered", answer: exit.value }
+  const failure = Cause.failureOrCause(exit.cause)
+  return Either.isLeft(failure) ? { _tag: "Failed", failure: failure.left } : { _tag: "Died", cause: failure.right }
+}
+
+const nothing = () => {}
 
 /** The same for requests that the client has ready: a test of a long run is made of thousands of them. */
 const sendDirect =
@@ -122,24 +159,16 @@ const sendDirect =
       headers,
       body: typeof body === "string" ? utf8.encode(body) : (body ?? new Uint8Array(0)),
     }
+    const answer = answerOf(handle, request, fiber)
+    const exit = exitOf(answer)
+    if (exit !== undefined) {
+      done(outcomeOf(exit))
+      return nothing
+    }
     let isGivenUp = false
-    const running = runBeside(
-      fiber,
-      Effect.flatMap(
-        Effect.suspend(() => handle(request)),
-        (answer) =>
-          Effect.map(wholeOf(answer), (body) => ({
-            status: answer.status,
-            headers: Headers.fromInput(answer.headers),
-            body,
-          })),
-      ),
-    )
+    const running = runBeside(fiber, answer)
     running.addObserver((exit) => {
-      if (isGivenUp) return
-      if (Exit.isSuccess(exit)) return done({ _tag: "Answered", answer: exit.value })
-      const failure = Cause.failureOrCause(exit.cause)
-      done(Either.isLeft(failure) ? { _tag: "Failed", failure: failure.left } : { _tag: "Died", cause: failure.right })
+      if (!isGivenUp) done(outcomeOf(exit))
     })
     return () => {
       isGivenUp = true

@@ -12,10 +12,12 @@ import * as HttpClient from "@effect/platform/HttpClient"
 import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import type { SampleRequest } from "../api/Sampling.ts"
 import * as HttpFailure from "../HttpFailure.ts"
+import { exitOf } from "../internal/Begun.ts"
 import type { JsonObject } from "../internal/Wire.ts"
 import * as Core from "../internal/scripted/Core.ts"
 import type { Dropped } from "../internal/scripted/Dropped.ts"
@@ -386,15 +388,20 @@ export class ScriptedServer extends Context.Tag("effect-tinker/testing/ScriptedS
  * @since 0.1.0
  * @category constructors
  */
-export const make: (options?: Options) => Effect.Effect<Service, never, Scope.Scope> = Core.make
+export const make = (options?: Options): Effect.Effect<Service, never, Scope.Scope> =>
+  Effect.map(Core.make(options), ({ service }) => service)
 
 /** What a client makes of a connection that ends. */
+const failureOf = (cause: Dropped) =>
+  cause.when === "before" ? new HttpFailure.NotSent({ cause }) : new HttpFailure.Disconnected({ cause })
+
 const connected =
-  ({ handle }: Service) =>
-  (request: Request) =>
-    Effect.mapError(handle(request), (cause) =>
-      cause.when === "before" ? new HttpFailure.NotSent({ cause }) : new HttpFailure.Disconnected({ cause }),
-    )
+  (exchange: Core.Exchange): Exchange.Handle =>
+  (request, fiber) => {
+    const answer = exchange(request, fiber)
+    const exit = exitOf(answer)
+    return exit === undefined ? Effect.mapError(answer, failureOf) : Exit.mapError(exit, failureOf)
+  }
 
 /**
  * A server of its own, wherever this is built.
@@ -404,7 +411,9 @@ const connected =
  */
 export const layer = (options?: Options): Layer.Layer<HttpClient.HttpClient | ScriptedServer> =>
   Layer.scopedContext(
-    Effect.map(make(options), (server) =>
-      Context.make(HttpClient.HttpClient, Exchange.client(connected(server))).pipe(Context.add(ScriptedServer, server)),
+    Effect.map(Core.make(options), ({ exchange, service }) =>
+      Context.make(HttpClient.HttpClient, Exchange.client(connected(exchange))).pipe(
+        Context.add(ScriptedServer, service),
+      ),
     ),
   )

@@ -31,16 +31,16 @@ interface Sleeper {
 }
 
 /** Knows who sleeps and who runs; moves when nobody runs. */
-class Time implements Clock.Clock, Scheduler.Scheduler {
+class Time extends Scheduler.MixedScheduler implements Clock.Clock {
   readonly [Clock.ClockTypeId]: Clock.ClockTypeId = Clock.ClockTypeId
   private now: number
   /** The next to wake comes last; of those at the same time, the one that slept first. */
   private readonly sleepers: Array<Sleeper> = []
   private tasks = 0
   private watching = false
-  private readonly scheduler = new Scheduler.MixedScheduler(2048)
 
   constructor(now: number) {
+    super(2048)
     this.now = now
   }
 
@@ -82,13 +82,9 @@ class Time implements Clock.Clock, Scheduler.Scheduler {
     })
   }
 
-  shouldYield(fiber: Fiber.RuntimeFiber<unknown, unknown>): number | false {
-    return this.scheduler.shouldYield(fiber)
-  }
-
-  scheduleTask(task: Scheduler.Task, priority: number, fiber?: Fiber.RuntimeFiber<unknown, unknown>): void {
+  override scheduleTask(task: Scheduler.Task, priority: number, fiber?: Fiber.RuntimeFiber<unknown, unknown>): void {
     this.tasks++
-    this.scheduler.scheduleTask(
+    super.scheduleTask(
       () => {
         this.tasks--
         task()

@@ -101,6 +101,32 @@ describe("kinds of servers", () => {
     }).pipe(Effect.provide(ScriptedServer.layer())),
   )
 
+  it.effect("a heartbeat is what its schema says, however it is said", () =>
+    Effect.gen(function* () {
+      const { configure, sessions } = yield* Server
+      yield* post("create_session", { sdk_version: "1" })
+      const beats = [
+        { session_id: "sess-0001", type: "session_heartbeat" },
+        { session_id: "sess-0001", type: null },
+        { session_id: "sess-0001", type: "session_heartbeat", mood: "good" },
+        { session_id: "sess-0001", type: "another" },
+        { session_id: "sess-0002", type: "session_heartbeat" },
+        { session_id: 1, type: "session_heartbeat" },
+        ["sess-0001"],
+      ]
+      const statuses = Effect.forEach(beats, (body) => Effect.map(post("session_heartbeat", body), (a) => a.status))
+      expect(yield* statuses).toEqual([200, 200, 200, 422, 404, 422, 422])
+      yield* configure({ strict: true })
+      expect(yield* statuses).toEqual([200, 200, 422, 422, 404, 422, 422])
+      yield* configure({ unknownFields: ["type"] })
+      expect(yield* statuses).toEqual([422, 422, 422, 422, 422, 422, 422])
+      expect((yield* sessions).map(({ heartbeats }) => heartbeats)).toEqual([5])
+      expect(parsed(yield* post("session_heartbeat", { session_id: "sess-0001" }))).toEqual({
+        type: "session_heartbeat",
+      })
+    }).pipe(Effect.provide(ScriptedServer.layer())),
+  )
+
   it.effect("tell what is wrong with a body", () =>
     Effect.gen(function* () {
       expect(parsed(yield* post("session_heartbeat", {}))).toEqual({

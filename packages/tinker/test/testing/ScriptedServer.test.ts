@@ -99,7 +99,8 @@ describe("a session", () => {
         faults: [
           { after: "1 hour", for: "3 minutes", status: 429, headers: { "retry-after": "20" } },
           { after: "3 hours", for: "2 minutes", status: 503 },
-          { after: "7 hours", for: "45 seconds", drop: "before" },
+          // Shorter than what ten retries last at least.
+          { after: "7 hours", for: "40 seconds", drop: "before" },
         ],
       },
     ),

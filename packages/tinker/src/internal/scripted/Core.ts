@@ -2,12 +2,13 @@
 import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
-import * as Option from "effect/Option"
 import * as Record from "effect/Record"
 import type * as Scope from "effect/Scope"
 import { matchPath } from "../../serving/Routing.ts"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
+import { exitOf } from "../Begun.ts"
 import { runBeside } from "../RunBeside.ts"
 import { timeOf } from "../Uptime.ts"
 import * as Answers from "./Answers.ts"
@@ -20,15 +21,16 @@ import { held, useNumber } from "./Submit.ts"
 
 const table = Record.toEntries(routes)
 /** Those whose path names nothing, which most requests are for. */
-const fixed = new Map<string, Matched>(
-  table.flatMap(([operation, { endpoint }]) =>
-    endpoint.path.includes(":") ? [] : [[`${endpoint.method} ${endpoint.path}`, { operation, params: {} }] as const],
-  ),
+const fixed = new Map<string, { readonly method: string; readonly matched: Matched }>(
+  table.flatMap(([operation, { endpoint }]) => {
+    const { method, path } = endpoint
+    return path.includes(":") ? [] : [[path, { method, matched: { operation, params: {} } }] as const]
+  }),
 )
 
 const find = (method: string, path: string): Matched | undefined => {
-  const known = fixed.get(`${method} ${path}`)
-  if (known !== undefined) return known
+  const known = fixed.get(path)
+  if (known?.method === method) return known.matched
   for (const [operation, { endpoint }] of table) {
     const params = endpoint.method === method ? matchPath(endpoint, path) : undefined
     if (params !== undefined) return { operation, params }
@@ -72,7 +74,17 @@ const fateOf = (fault: Scripted.Fault): Fate => {
 /** Statuses that say no to the request itself, not that it should come again. */
 const isRejection = (status: number): boolean => status >= 400 && status < 500 && ![402, 408, 409, 429].includes(status)
 
-export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Service, never, Scope.Scope> =>
+type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
+
+/** `handle` for who has the fiber that asks at hand: what needs no waiting is done, and what it gives is an `Exit`. */
+export type Exchange = (request: Scripted.Request, fiber: AnyFiber) => Effect.Effect<Scripted.Answer, Dropped>
+
+export interface Core {
+  readonly exchange: Exchange
+  readonly service: Scripted.Service
+}
+
+export const make = (options: Scripted.Options = {}): Effect.Effect<Core, never, Scope.Scope> =>
   Effect.gen(function* () {
     const scope = yield* Effect.scope
     const { faults: initial = [], ...settings } = options
@@ -83,21 +95,23 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
     for (const fault of initial) faults.add(fault, startedAt)
 
     /** Begins the work that follows from what the server knows now. */
-    const begin = (fiber: Fiber.RuntimeFiber<unknown, unknown>) => {
+    const begin = (fiber: AnyFiber) => {
       for (const lane of state.waiting) runBeside(fiber, lane.work, { scope, immediate: false })
       state.waiting.clear()
     }
 
     /** Changes what the server knows, and begins the work that follows from it, without anyone coming between. */
-    const change = (done: () => Scripted.Answer | Effect.Effect<Scripted.Answer>): Effect.Effect<Scripted.Answer> =>
-      Effect.withFiberRuntime((fiber) => {
-        const answer = done()
-        if (Effect.isEffect(answer)) return answer
-        begin(fiber)
-        return Effect.succeed(answer)
-      })
+    const change = (
+      fiber: AnyFiber,
+      done: () => Scripted.Answer | Effect.Effect<Scripted.Answer>,
+    ): Effect.Effect<Scripted.Answer> => {
+      const answer = done()
+      if (Effect.isEffect(answer)) return answer
+      begin(fiber)
+      return Effect.succeed(answer)
+    }
 
-    const serve = (call: Call) => change(() => answer(call))
+    const serve = (call: Call, fiber: AnyFiber) => change(fiber, () => answer(call))
 
     /** A refusal by the script, which on some servers costs the number of the request. */
     const reject = ({ body, bodyHash, seen }: Call, answer: Scripted.Answer): Scripted.Answer => {
@@ -107,20 +121,20 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
       return answer
     }
 
-    const happen = (fault: Scripted.Fault, call: Call): Effect.Effect<Scripted.Answer, Dropped> => {
+    const happen = (fault: Scripted.Fault, call: Call, fiber: AnyFiber): Effect.Effect<Scripted.Answer, Dropped> => {
       if ("status" in fault)
-        return change(() => reject(call, Answers.scripted(fault.status, fault.body, fault.headers)))
+        return change(fiber, () => reject(call, Answers.scripted(fault.status, fault.body, fault.headers)))
       if ("garbage" in fault) return Effect.succeed(Answers.scripted(200, fault.garbage))
       if ("hang" in fault) return Effect.never
       if ("endSession" in fault)
-        return change(() => {
+        return change(fiber, () => {
           const session = sessionIn(call)
           if (session !== undefined) state.endSession(session)
           return answer(call)
         })
-      if (!("drop" in fault)) return serve({ ...call, fate: fateOf(fault) })
+      if (!("drop" in fault)) return serve(call.destined(fateOf(fault)), fiber)
       const dropped = new Dropped({ when: fault.drop })
-      return fault.drop === "after" ? Effect.zipRight(serve(call), dropped) : dropped
+      return fault.drop === "after" ? Effect.zipRight(serve(call, fiber), dropped) : dropped
     }
 
     /** Whatever comes of it comes later. */
@@ -139,21 +153,17 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
         },
       })
 
-    const handle = (request: Scripted.Request): Effect.Effect<Scripted.Answer, Dropped> =>
-      Effect.withFiberRuntime((fiber) => {
-        const now = timeOf(fiber).clock.unsafeCurrentTimeMillis()
-        const incoming = read(request, now, find)
-        const { seen } = incoming
-        log.push(seen)
-        const call: Call = { ...incoming, state, now, fate: {} }
-        const met = faults.meet(seen)
-        if (Option.isSome(met)) return told(seen, late(happen(met.value, call), met.value.delay))
-        const answered = answer(call)
-        if (Effect.isEffect(answered)) return told(seen, answered)
-        begin(fiber)
-        seen.answered = answered.status
-        return Effect.succeed(answered)
-      })
+    const exchange: Exchange = (request, fiber) => {
+      const call = read(request, timeOf(fiber).clock.unsafeCurrentTimeMillis(), state, find)
+      const { seen } = call
+      log.push(seen)
+      const met = faults.meet(seen)
+      const answered = met === undefined ? serve(call, fiber) : late(happen(met, call, fiber), met.delay)
+      const exit = exitOf(answered)
+      if (exit === undefined || Exit.isFailure(exit)) return told(seen, answered)
+      seen.answered = exit.value.status
+      return exit
+    }
 
     const fault = (fault: Scripted.Fault): Effect.Effect<Scripted.FaultHandle> =>
       Effect.map(Clock.currentTimeMillis, (now) => {
@@ -161,8 +171,8 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
         return { fired: Effect.sync(() => rule.fired), remove: Effect.sync(() => faults.remove(rule)) }
       })
 
-    return {
-      handle,
+    const service: Scripted.Service = {
+      handle: (request) => Effect.withFiberRuntime((fiber) => exchange(request, fiber)),
       fault,
       rateLimit: ({ retryAfter, ...window }) =>
         fault({
@@ -186,6 +196,7 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Scripted.Ser
         [...state.checkpoints.values()].map(({ kind, modelId, path, weights }) => ({ path, kind, modelId, weights })),
       ),
     }
+    return { exchange, service }
   })
 
 const modelOf = (model: Model): Scripted.Model => ({

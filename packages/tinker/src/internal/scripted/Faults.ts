@@ -1,6 +1,5 @@
 /** Which fault happens to a request. */
 import * as Duration from "effect/Duration"
-import * as Option from "effect/Option"
 import type { Fault, Seen } from "../../testing/ScriptedServer.ts"
 
 export class Rule {
@@ -44,7 +43,7 @@ export class Faults {
     this.rules = this.rules.filter((other) => other !== rule)
   }
 
-  meet(request: Seen): Option.Option<Fault> {
-    return Option.map(Option.fromNullable(this.rules.find((rule) => rule.happensTo(request))), ({ fault }) => fault)
+  meet(request: Seen): Fault | undefined {
+    return this.rules.find((rule) => rule.happensTo(request))?.fault
   }
 }

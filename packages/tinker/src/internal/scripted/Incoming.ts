@@ -13,14 +13,6 @@ export type Body =
   | { readonly _tag: "Protobuf"; readonly message: ForwardBackwardRequest }
   | { readonly _tag: "Unreadable"; readonly status: 415 | 422; readonly problem: string }
 
-export interface Incoming {
-  readonly seen: Mutable<Scripted.Seen>
-  readonly body: Body
-  /** What the endpoint's path says. */
-  readonly params: Readonly<Record<string, string>>
-  readonly bodyHash: string
-}
-
 /** What a script has in mind for the future of a request. */
 export interface Fate {
   readonly outcome?: Outcome
@@ -29,11 +21,40 @@ export interface Fate {
 }
 
 /** A request in the hands of the server. */
-export interface Call extends Incoming {
+export class Call {
+  readonly seen: Mutable<Scripted.Seen>
+  readonly body: Body
+  /** What the endpoint's path says. */
+  readonly params: Readonly<Record<string, string>>
   readonly state: State
   readonly now: number
   readonly fate: Fate
+  private hash: string | undefined = undefined
+
+  constructor(seen: Mutable<Scripted.Seen>, body: Body, params: Call["params"], state: State, now: number, fate: Fate) {
+    this.seen = seen
+    this.body = body
+    this.params = params
+    this.state = state
+    this.now = now
+    this.fate = fate
+  }
+
+  /** The same with a fate of the script's. */
+  destined(fate: Fate): Call {
+    return new Call(this.seen, this.body, this.params, this.state, this.now, fate)
+  }
+
+  /** Of those that make or change something; for the many others it is not computed. */
+  get bodyHash(): string {
+    return (this.hash ??= Hash.fingerprint(this.seen.bytes))
+  }
 }
+
+const root = "/api/v1/"
+const utf8 = new TextDecoder()
+const noParams: Call["params"] = {}
+const noFate: Fate = {}
 
 const readBody = ({ body, headers }: Scripted.Request): Body => {
   if (body.length === 0) return { _tag: "None" }
@@ -46,7 +67,7 @@ const readBody = ({ body, headers }: Scripted.Request): Body => {
     })
   }
   try {
-    return { _tag: "Json", value: JSON.parse(new TextDecoder().decode(body)) }
+    return { _tag: "Json", value: JSON.parse(utf8.decode(body)) }
   } catch {
     return { _tag: "Unreadable", status: 422, problem: "JSON decode error" }
   }
@@ -64,28 +85,26 @@ const numberOf = (body: Body): number | undefined => {
 export const read = (
   request: Scripted.Request,
   now: number,
+  state: State,
   find: (method: string, path: string) => Matched | undefined,
-): Incoming => {
-  const [path = ""] = request.path.split("?")
-  const [, below] = path.split("/api/v1/")
-  const matched = below === undefined ? undefined : find(request.method, below)
+): Call => {
+  const query = request.path.indexOf("?")
+  const path = query < 0 ? request.path : request.path.slice(0, query)
+  const start = path.indexOf(root)
+  const matched = start < 0 ? undefined : find(request.method, path.slice(start + root.length))
   const body = readBody(request)
-  return {
-    seen: {
-      at: now,
-      operation: matched?.operation,
-      method: request.method,
-      path,
-      headers: request.headers,
-      json: body._tag === "Json" ? body.value : undefined,
-      bytes: request.body,
-      seq: numberOf(body),
-      answered: undefined,
-    },
-    body,
-    params: matched?.params ?? {},
-    bodyHash: Hash.fingerprint(request.body),
+  const seen: Call["seen"] = {
+    at: now,
+    operation: matched?.operation,
+    method: request.method,
+    path,
+    headers: request.headers,
+    json: body._tag === "Json" ? body.value : undefined,
+    bytes: request.body,
+    seq: numberOf(body),
+    answered: undefined,
   }
+  return new Call(seen, body, matched?.params ?? noParams, state, now, noFate)
 }
 
 export interface Matched {

@@ -9,19 +9,17 @@ import { type Call, fieldOf } from "./Incoming.ts"
 export type Reply<A> = Either.Either<A, Answer>
 
 /** A field that this server is said not to know. */
-const refuseUnknown = ({ body, state }: Call): Reply<void> => {
-  const name = state.settings.unknownFields.find((name) => fieldOf(body, name) !== undefined)
-  return name === undefined
-    ? Either.void
-    : Either.left(Answers.invalid([Routing.unexpected(name, fieldOf(body, name))]))
-}
+const unknownIn = ({ body, state }: Call): string | undefined =>
+  state.settings.unknownFields.find((name) => fieldOf(body, name) !== undefined)
 
-export const readJson = <A, I>(call: Call, schema: Schema.Schema<A, I>): Reply<A> =>
-  Either.gen(function* () {
-    const { body, state } = call
-    if (body._tag === "Unreadable") return yield* Answers.refuse(body.status, body.problem)
-    if (body._tag === "Protobuf") return yield* Answers.refuse(415, "expected application/json")
-    yield* refuseUnknown(call)
-    const value: unknown = body._tag === "Json" ? body.value : {}
-    return yield* Either.mapLeft(Routing.read(schema, value, { strict: state.settings.strict }), Answers.invalid)
-  })
+export const readJson = <A, I>(call: Call, schema: Schema.Schema<A, I>): Reply<A> => {
+  const { body, state } = call
+  if (body._tag === "Unreadable") return Answers.refuse(body.status, body.problem)
+  if (body._tag === "Protobuf") return Answers.refuse(415, "expected application/json")
+  const unknown = unknownIn(call)
+  if (unknown !== undefined) {
+    return Either.left(Answers.invalid([Routing.unexpected(unknown, fieldOf(body, unknown))]))
+  }
+  const value: unknown = body._tag === "Json" ? body.value : {}
+  return Either.mapLeft(Routing.read(schema, value, { strict: state.settings.strict }), Answers.invalid)
+}

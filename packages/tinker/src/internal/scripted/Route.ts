@@ -23,12 +23,12 @@ const readParams = (schema: Schema.Schema.AnyNoContext, { params }: Call): Reply
   Either.mapLeft(Routing.read(schema, params, { where: "path" }), Answers.invalid)
 
 /** The schemas say what an endpoint takes, each a part of it. */
-const readInput = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Reply<I> =>
-  Either.gen(function* () {
-    const params = endpoint.params === undefined ? {} : yield* readParams(endpoint.params, call)
-    const body: object = endpoint.body.kind === "json" ? yield* readJson(call, endpoint.body.schema) : {}
-    return { ...params, ...body } as I
-  })
+const readInput = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Reply<I> => {
+  const params = endpoint.params === undefined ? Either.right({}) : readParams(endpoint.params, call)
+  if (Either.isLeft(params)) return Either.left(params.left)
+  const body: Reply<object> = endpoint.body.kind === "json" ? readJson(call, endpoint.body.schema) : Either.right({})
+  return Either.map(body, (body) => ({ ...params.right, ...body }) as I)
+}
 
 /** A request that is accepted has a status of its own. */
 export const write = <A, I>(schema: Schema.Schema<A, I>, value: A, { state }: Call): Scripted.Answer =>

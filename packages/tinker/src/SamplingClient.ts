@@ -156,7 +156,9 @@ const requestKeys: Readonly<Record<keyof Request, true>> = {
   recordStabilityInfo: true,
 }
 
-const validate = ParseResult.validateEither(Sampling.SampleRequest, { onExcessProperty: "error" })
+const validate = (request: unknown) =>
+  ParseResult.validateEither(Sampling.SampleRequest, { onExcessProperty: "error" })(request)
+
 /** Of which everything but the prompt was found to be right. */
 const known = new Remembered<true>({ prompt: true })
 

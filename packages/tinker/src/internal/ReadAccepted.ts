@@ -5,7 +5,7 @@ import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import { Accepted } from "../api/Futures.ts"
 
-const bySchema = Schema.decodeUnknownEither(Accepted)
+const bySchema = (value: unknown) => Schema.decodeUnknownEither(Accepted)(value)
 
 const isText = Predicate.isString
 const isMissing = Predicate.isNullable

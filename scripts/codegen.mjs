@@ -1,6 +1,7 @@
 // Generates TypeScript from the .proto files. With --check nothing is written: exits 1 if what is committed differs.
+import { fileDesc } from "@bufbuild/protobuf/codegenv2"
 import { execFileSync } from "node:child_process"
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -8,6 +9,16 @@ import { fileURLToPath } from "node:url"
 const root = fileURLToPath(new URL("..", import.meta.url))
 const target = join(root, "packages/tinker/src/internal/proto")
 const bin = (name) => join(root, "node_modules/.bin", name)
+
+/** src/internal/ProtoFile.ts tells why. */
+const declaredAsJson = (code) => {
+  const [call, base64] = /fileDesc\("([^"]+)"\)/.exec(code) ?? []
+  const named = "import { enumDesc, fileDesc, messageDesc } from "
+  if (base64 === undefined || !code.includes(named)) throw new Error("protoc-gen-es writes something new")
+  return code
+    .replace(call, () => `protoFile(${JSON.stringify(JSON.stringify(fileDesc(base64).proto))})`)
+    .replace(named, 'import { protoFile } from "../ProtoFile.ts";\nimport { enumDesc, messageDesc } from ')
+}
 
 const generated = mkdtempSync(join(tmpdir(), "codegen-"))
 try {
@@ -28,6 +39,10 @@ try {
   })
 
   const files = readdirSync(generated).toSorted()
+  for (const file of files) {
+    const path = join(generated, file)
+    writeFileSync(path, declaredAsJson(readFileSync(path, "utf8")))
+  }
   if (process.argv.includes("--check")) {
     const committed = readdirSync(target).toSorted()
     const same =

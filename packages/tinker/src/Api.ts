@@ -17,10 +17,13 @@ import * as Telemetry from "./api/Telemetry.ts"
 import * as Training from "./api/Training.ts"
 import * as Endpoint from "./Endpoint.ts"
 import * as ForwardBackward from "./ForwardBackward.ts"
+import { lazy } from "./internal/Lazy.ts"
 import * as ModelInput from "./ModelInput.ts"
 import { version } from "./Version.ts"
 
 // Start-up and session
+
+const SessionParams = lazy(() => Schema.Struct({ sessionId: Schema.String }))
 
 /**
  * @since 0.1.0
@@ -115,7 +118,7 @@ export const finishSession = Endpoint.json({
   method: "POST",
   path: "sessions/:sessionId/finish",
   purpose: "session",
-  params: Schema.Struct({ sessionId: Schema.String }),
+  params: SessionParams,
   body: Session.FinishSessionRequest,
 })
 
@@ -451,9 +454,8 @@ export const cancelFuture = Endpoint.json({
 const rest = (method: string) =>
   ({ purpose: "rest", headers: { "x-sdk-version": version, "x-sdk-method": method } }) as const
 
-const RunParams = Schema.Struct({ trainingRunId: Schema.String })
-const CheckpointParams = Schema.Struct({ trainingRunId: Schema.String, checkpointId: Schema.String })
-const SessionParams = Schema.Struct({ sessionId: Schema.String })
+const RunParams = lazy(() => Schema.Struct({ trainingRunId: Schema.String }))
+const CheckpointParams = lazy(() => Schema.Struct({ trainingRunId: Schema.String, checkpointId: Schema.String }))
 
 /**
  * @since 0.1.0
@@ -530,7 +532,7 @@ export const getExternalWeightsUrls = Endpoint.json({
   operation: "checkpoints/external_weights_urls",
   method: "GET",
   path: "training_runs/:trainingRunId/checkpoints/external_weights/:name/external_weights_urls",
-  params: Schema.Struct({ trainingRunId: Schema.String, name: Schema.String }),
+  params: lazy(() => Schema.Struct({ trainingRunId: Schema.String, name: Schema.String })),
   response: Management.ExternalWeightsUrls,
 })
 
@@ -685,7 +687,7 @@ export const getSampler = Endpoint.json({
   operation: "samplers/get",
   method: "GET",
   path: "samplers/:samplerId",
-  params: Schema.Struct({ samplerId: Schema.String }),
+  params: lazy(() => Schema.Struct({ samplerId: Schema.String })),
   response: Management.SamplerInfo,
 })
 

@@ -102,7 +102,7 @@ export interface Kind<out A> {
  */
 export const jsonKind = <A, I>(type: string, schema: Schema.Schema<A, I>): Kind<A> => ({
   type,
-  fromJson: Schema.decodeUnknownEither(schema),
+  fromJson: (json) => Schema.decodeUnknownEither(schema)(json),
   fromProtobuf: Option.none(),
 })
 

@@ -284,7 +284,7 @@ const problemWith = ({ idleTimeout }: StreamOptions): string | undefined =>
     ? undefined
     : "has an idleTimeout that is not a duration"
 
-const decodeReply = Schema.decodeUnknownEither(Chat.ReplyPiece)
+const decodeReply = (value: unknown) => Schema.decodeUnknownEither(Chat.ReplyPiece)(value)
 
 /** One answer as it is streamed: `data: {…}` for each piece, `data: [DONE]` at the end. */
 const partsOf = (

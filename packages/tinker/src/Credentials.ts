@@ -13,6 +13,7 @@ import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import { Host } from "./Host.ts"
 import * as Jwt from "./internal/Jwt.ts"
+import { lazy } from "./internal/Lazy.ts"
 import { redactor } from "./internal/Redact.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
 import { uptime } from "./internal/Uptime.ts"
@@ -97,18 +98,20 @@ const issue = (token: Redacted.Redacted<string>, wall: number, now: number): Iss
   }
 }
 
-const endOf = Jwt.claims(Schema.Struct({ exp: Schema.Number }))
+const endOf = Jwt.claims(lazy(() => Schema.Struct({ exp: Schema.Number })))
 
 /** The `exp` claim in milliseconds. */
 const expiry = (token: Redacted.Redacted<string>): Option.Option<number> =>
   Option.map(endOf(token), ({ exp }) => exp * 1000)
 
 /** `~/.tinker/credentials.json` as `tinker auth login` writes it. */
-const CredentialsFile = Schema.parseJson(
-  Schema.Struct({
-    default: Schema.String,
-    keys: Schema.Record({ key: Schema.String, value: Schema.Struct({ key: Schema.Redacted(Schema.String) }) }),
-  }),
+const CredentialsFile = lazy(() =>
+  Schema.parseJson(
+    Schema.Struct({
+      default: Schema.String,
+      keys: Schema.Record({ key: Schema.String, value: Schema.Struct({ key: Schema.Redacted(Schema.String) }) }),
+    }),
+  ),
 )
 
 /** What a command or a file's reader says holds no secret that is known, but may hold one by its shape. */

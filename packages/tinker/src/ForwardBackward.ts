@@ -121,9 +121,7 @@ const tensorJson = (tensor: PreparedInput["tensor"], path: string): Result<Tenso
   })
 }
 
-const encodeChunk = ParseResult.encodeEither(ModelInput.Chunk)
-
 const chunkJson = (chunk: PreparedChunk, path: string): Result<typeof ModelInput.Chunk.Encoded> =>
   chunk.type === "encoded_text"
     ? Either.right({ type: chunk.type, tokens: Array.from(chunk.tokens) })
-    : Either.mapLeft(encodeChunk(chunk), (issue) => fromIssue(path, chunk, issue))
+    : Either.mapLeft(ParseResult.encodeEither(ModelInput.Chunk)(chunk), (issue) => fromIssue(path, chunk, issue))

@@ -6,6 +6,7 @@
 import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import { describe, invalid } from "./internal/Invalid.ts"
+import { lazy } from "./internal/Lazy.ts"
 import * as Wire from "./internal/Wire.ts"
 import type { InvalidInput } from "./TinkerError.ts"
 
@@ -15,14 +16,16 @@ import type { InvalidInput } from "./TinkerError.ts"
  * @since 0.1.0
  * @category models
  */
-export const Adam = Wire.struct({
-  learningRate: Wire.orElse(Schema.Number, 1e-4),
-  beta1: Wire.orElse(Schema.Number, 0.9),
-  beta2: Wire.orElse(Schema.Number, 0.95),
-  eps: Wire.orElse(Schema.Number, 1e-12),
-  weightDecay: Wire.orElse(Schema.Number, 0),
-  gradClipNorm: Wire.orElse(Schema.Number, 0),
-}).pipe(Schema.attachPropertySignature("_tag", "Adam"))
+export const Adam = lazy(() =>
+  Wire.struct({
+    learningRate: Wire.orElse(Schema.Number, 1e-4),
+    beta1: Wire.orElse(Schema.Number, 0.9),
+    beta2: Wire.orElse(Schema.Number, 0.95),
+    eps: Wire.orElse(Schema.Number, 1e-12),
+    weightDecay: Wire.orElse(Schema.Number, 0),
+    gradClipNorm: Wire.orElse(Schema.Number, 0),
+  }).pipe(Schema.attachPropertySignature("_tag", "Adam")),
+)
 
 /**
  * @since 0.1.0
@@ -34,12 +37,14 @@ export type Adam = typeof Adam.Type
  * @since 0.1.0
  * @category models
  */
-export const Dimuon = Wire.struct({
-  type: Schema.Literal("dimuon"),
-  learningRate: Schema.Number,
-  gradClipNorm: Wire.orElse(Schema.Number, 0),
-  beta1: Wire.orElse(Schema.Number, 0.9),
-}).pipe(Schema.attachPropertySignature("_tag", "Dimuon"))
+export const Dimuon = lazy(() =>
+  Wire.struct({
+    type: Schema.Literal("dimuon"),
+    learningRate: Schema.Number,
+    gradClipNorm: Wire.orElse(Schema.Number, 0),
+    beta1: Wire.orElse(Schema.Number, 0.9),
+  }).pipe(Schema.attachPropertySignature("_tag", "Dimuon")),
+)
 
 /**
  * @since 0.1.0
@@ -75,9 +80,8 @@ export const toParams = (self: Optimizer): Params =>
  * @since 0.1.0
  * @category models
  */
-export const OptimizerConfig = Schema.Struct(
-  { type: Wire.open("adamw", "dimuon") },
-  { key: Schema.String, value: Schema.UndefinedOr(Wire.Json) },
+export const OptimizerConfig = lazy(() =>
+  Schema.Struct({ type: Wire.open("adamw", "dimuon") }, { key: Schema.String, value: Schema.UndefinedOr(Wire.Json) }),
 )
 
 /**

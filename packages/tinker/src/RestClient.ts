@@ -22,6 +22,7 @@ import type * as Endpoint from "./Endpoint.ts"
 import * as Durations from "./internal/Durations.ts"
 import { invalid, type Result } from "./internal/Invalid.ts"
 import * as Jwt from "./internal/Jwt.ts"
+import { lazy } from "./internal/Lazy.ts"
 import * as Preparing from "./internal/Preparing.ts"
 import { maybe, struct } from "./internal/Wire.ts"
 import * as Pages from "./Pages.ts"
@@ -287,7 +288,9 @@ export class RestClient extends Context.Tag("effect-tinker/RestClient")<RestClie
 export type Environment = Transport | Credentials | ServerConfig | TinkerConfig
 
 const claimsOf = Jwt.claims(
-  struct({ sub: Schema.String, iss: maybe(Schema.String), orgId: maybe(Schema.String), email: maybe(Schema.String) }),
+  lazy(() =>
+    struct({ sub: Schema.String, iss: maybe(Schema.String), orgId: maybe(Schema.String), email: maybe(Schema.String) }),
+  ),
 )
 
 /** The reference names a method after what it is given; the server is told the same. */

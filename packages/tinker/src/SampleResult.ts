@@ -9,6 +9,7 @@ import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import { describe, invalid, type Result } from "./internal/Invalid.ts"
+import { lazy } from "./internal/Lazy.ts"
 import { denseAtMost } from "./internal/Numbers.ts"
 import { decoded, sampleResult } from "./internal/ResultProto.ts"
 import * as Wire from "./internal/Wire.ts"
@@ -18,24 +19,26 @@ import { TensorData } from "./TensorData.ts"
 const isNumberOrNull = (value: unknown): value is number | null => typeof value === "number" || value === null
 
 /** Checked in one loop. NaN is what the wire's null is: not computed. */
-const Logprobs: Schema.Schema<Float32Array, ReadonlyArray<number | null>> = Schema.transformOrFail(
-  Schema.declare((value): value is ReadonlyArray<number | null> => Array.isArray(value), {
-    identifier: "an array of log probabilities",
-  }),
-  Schema.declare((value): value is Float32Array => value instanceof Float32Array, {
-    identifier: "a Float32Array of log probabilities",
-    arbitrary: () => (fc) => fc.float32Array({ noDefaultInfinity: true }),
-  }),
-  {
-    strict: true,
-    decode: (values, _, ast) => {
-      const bad = values.findIndex((value: unknown) => !isNumberOrNull(value))
-      return bad < 0
-        ? Either.right(Float32Array.from(values, (value) => value ?? Number.NaN))
-        : Either.left(new ParseResult.Type(ast, values, `[${bad}]: expected a number, got ${describe(values[bad])}`))
+const Logprobs: Schema.Schema<Float32Array, ReadonlyArray<number | null>> = lazy(() =>
+  Schema.transformOrFail(
+    Schema.declare((value): value is ReadonlyArray<number | null> => Array.isArray(value), {
+      identifier: "an array of log probabilities",
+    }),
+    Schema.declare((value): value is Float32Array => value instanceof Float32Array, {
+      identifier: "a Float32Array of log probabilities",
+      arbitrary: () => (fc) => fc.float32Array({ noDefaultInfinity: true }),
+    }),
+    {
+      strict: true,
+      decode: (values, _, ast) => {
+        const bad = values.findIndex((value: unknown) => !isNumberOrNull(value))
+        return bad < 0
+          ? Either.right(Float32Array.from(values, (value) => value ?? Number.NaN))
+          : Either.left(new ParseResult.Type(ast, values, `[${bad}]: expected a number, got ${describe(values[bad])}`))
+      },
+      encode: (values) => Either.right(toNullable(values)),
     },
-    encode: (values) => Either.right(toNullable(values)),
-  },
+  ),
 )
 
 /**
@@ -101,52 +104,56 @@ const topkFromJson = (rows: ReadonlyArray<unknown>): Result<TopkLogprobs> => {
  * @since 0.1.0
  * @category models
  */
-export const TopkLogprobs: Schema.Schema<TopkLogprobs, TopkJson> = Schema.transformOrFail(
-  Schema.declare((value): value is TopkJson => Array.isArray(value), { identifier: "an array of rows" }),
-  Schema.declare(
-    (value): value is TopkLogprobs =>
-      Predicate.isRecord(value) &&
-      value["tokenIds"] instanceof Int32Array &&
-      value["logprobs"] instanceof Float32Array &&
-      value["tokenIds"].length === value["logprobs"].length &&
-      value["tokenIds"].length === Number(value["k"]) * Number(value["length"]),
+export const TopkLogprobs: Schema.Schema<TopkLogprobs, TopkJson> = lazy(() =>
+  Schema.transformOrFail(
+    Schema.declare((value): value is TopkJson => Array.isArray(value), { identifier: "an array of rows" }),
+    Schema.declare(
+      (value): value is TopkLogprobs =>
+        Predicate.isRecord(value) &&
+        value["tokenIds"] instanceof Int32Array &&
+        value["logprobs"] instanceof Float32Array &&
+        value["tokenIds"].length === value["logprobs"].length &&
+        value["tokenIds"].length === Number(value["k"]) * Number(value["length"]),
+      {
+        identifier: "TopkLogprobs",
+        arbitrary: () => (fc) =>
+          fc
+            .array(fc.option(fc.array(fc.tuple(fc.nat(), fc.float({ noDefaultInfinity: true })), { minLength: 1 })))
+            .map((rows) => Either.getOrThrow(topkFromJson(rows))),
+      },
+    ),
     {
-      identifier: "TopkLogprobs",
-      arbitrary: () => (fc) =>
-        fc
-          .array(fc.option(fc.array(fc.tuple(fc.nat(), fc.float({ noDefaultInfinity: true })), { minLength: 1 })))
-          .map((rows) => Either.getOrThrow(topkFromJson(rows))),
+      strict: true,
+      decode: (rows, _, ast) =>
+        Either.mapLeft(topkFromJson(rows), ({ message }) => new ParseResult.Type(ast, rows, message)),
+      encode: (topk) =>
+        Either.right(
+          Array.from(
+            { length: topk.length },
+            (_, position) =>
+              topkRow(topk, position)?.map(
+                ([token, logprob]) => [token, Number.isNaN(logprob) ? null : logprob] as const,
+              ) ?? null,
+          ),
+        ),
     },
   ),
-  {
-    strict: true,
-    decode: (rows, _, ast) =>
-      Either.mapLeft(topkFromJson(rows), ({ message }) => new ParseResult.Type(ast, rows, message)),
-    encode: (topk) =>
-      Either.right(
-        Array.from(
-          { length: topk.length },
-          (_, position) =>
-            topkRow(topk, position)?.map(
-              ([token, logprob]) => [token, Number.isNaN(logprob) ? null : logprob] as const,
-            ) ?? null,
-        ),
-      ),
-  },
 )
 
 /**
  * @since 0.1.0
  * @category models
  */
-export const Sequence = Wire.struct({
-  tokens: Tokens,
-  logprobs: Wire.maybe(Logprobs),
-  stopReason: Schema.Literal("stop", "length"),
-  topkLogprobs: Wire.maybe(TopkLogprobs),
-  /** By which provenance spans refer to it. Not part of the answer: see {@link withSequenceIds}. */
-  sequenceId: Wire.maybe(Schema.String),
-})
+export const Sequence = lazy(() =>
+  Wire.struct({
+    tokens: Tokens,
+    logprobs: Wire.maybe(Logprobs),
+    stopReason: Schema.Literal("stop", "length"),
+    topkLogprobs: Wire.maybe(TopkLogprobs),
+    /** By which provenance spans refer to it. Not part of the answer: see {@link withSequenceIds}. */
+    sequenceId: Wire.maybe(Schema.String),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -158,15 +165,17 @@ export type Sequence = typeof Sequence.Type
  * @since 0.1.0
  * @category models
  */
-export const SampleResult = Wire.struct({
-  sequences: Schema.Array(Sequence),
-  /** One for each token of the prompt; NaN where none was computed (see {@link toNullable}). */
-  promptLogprobs: Wire.maybe(Logprobs),
-  topkPromptLogprobs: Wire.maybe(TopkLogprobs),
-  promptCacheHitTokens: Wire.orElse(Schema.Int, 0),
-  targetPromptLogprobs: Wire.maybe(TensorData),
-  promptAltTokens: Wire.maybe(Schema.Struct({ tokens: TensorData, logprobs: TensorData })),
-})
+export const SampleResult = lazy(() =>
+  Wire.struct({
+    sequences: Schema.Array(Sequence),
+    /** One for each token of the prompt; NaN where none was computed (see {@link toNullable}). */
+    promptLogprobs: Wire.maybe(Logprobs),
+    topkPromptLogprobs: Wire.maybe(TopkLogprobs),
+    promptCacheHitTokens: Wire.orElse(Schema.Int, 0),
+    targetPromptLogprobs: Wire.maybe(TensorData),
+    promptAltTokens: Wire.maybe(Schema.Struct({ tokens: TensorData, logprobs: TensorData })),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -189,8 +198,8 @@ export const fromProtobuf = (bytes: Uint8Array): Either.Either<SampleResult, Par
  * @since 0.1.0
  * @category decoding
  */
-export const fromJson: (json: unknown) => Either.Either<SampleResult, ParseResult.ParseError> =
-  Schema.decodeUnknownEither(SampleResult)
+export const fromJson = (json: unknown): Either.Either<SampleResult, ParseResult.ParseError> =>
+  Schema.decodeUnknownEither(SampleResult)(json)
 
 /**
  * Log probabilities as numbers, and null where none was computed.

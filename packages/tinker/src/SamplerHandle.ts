@@ -12,15 +12,18 @@ import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
 import { ClientConfig, DynamicConfig } from "./api/Session.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
+import { lazy } from "./internal/Lazy.ts"
 import { redactor } from "./internal/Redact.ts"
 import * as Wire from "./internal/Wire.ts"
 import type * as TinkerConfig from "./TinkerConfig.ts"
 
 /** Told as null, and not read: a key that somebody put there is not for us. */
-const noKey = Schema.optionalToOptional(Schema.Unknown, Schema.Undefined, {
-  decode: () => Option.none(),
-  encode: () => Option.some(null),
-})
+const noKey = lazy(() =>
+  Schema.optionalToOptional(Schema.Unknown, Schema.Undefined, {
+    decode: () => Option.none(),
+    encode: () => Option.some(null),
+  }),
+)
 
 /**
  * `holder` is how the client that made it reached the server. A reader uses its flags, and its `baseUrl` only to see
@@ -29,18 +32,20 @@ const noKey = Schema.optionalToOptional(Schema.Unknown, Schema.Undefined, {
  * @since 0.1.0
  * @category models
  */
-export const SamplerHandle = Wire.struct({
-  sessionId: Schema.String,
-  samplingSessionId: Schema.String,
-  holder: Wire.struct({
-    baseUrl: Schema.String,
-    defaultHeadersOverrides: Wire.orElse(Schema.Record({ key: Schema.String, value: Schema.String }), {}),
-    clientConfig: Wire.orElse(ClientConfig, Schema.decodeSync(ClientConfig)({})),
-    clientDynamicConfig: Wire.orElse(DynamicConfig, Schema.decodeSync(DynamicConfig)({})),
-    apiKey: noKey,
+export const SamplerHandle = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    samplingSessionId: Schema.String,
+    holder: Wire.struct({
+      baseUrl: Schema.String,
+      defaultHeadersOverrides: Wire.orElse(Schema.Record({ key: Schema.String, value: Schema.String }), {}),
+      clientConfig: Wire.orElse(ClientConfig, Schema.decodeSync(ClientConfig)({})),
+      clientDynamicConfig: Wire.orElse(DynamicConfig, Schema.decodeSync(DynamicConfig)({})),
+      apiKey: noKey,
+    }),
+    recordStabilityInfo: Wire.orElse(Schema.Boolean, false),
   }),
-  recordStabilityInfo: Wire.orElse(Schema.Boolean, false),
-})
+)
 
 /**
  * @since 0.1.0

@@ -16,6 +16,7 @@ import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Random from "effect/Random"
 import * as Ref from "effect/Ref"
+import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
@@ -24,6 +25,7 @@ import * as ApiFuture from "./ApiFuture.ts"
 import * as BaseUrl from "./BaseUrl.ts"
 import * as Checkpoint from "./Checkpoint.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
+import { lazy } from "./internal/Lazy.ts"
 import { Remembered } from "./internal/Remembered.ts"
 import * as SampleFlow from "./internal/SampleFlow.ts"
 import * as SingleFlight from "./internal/SingleFlight.ts"
@@ -156,7 +158,9 @@ const requestKeys: Readonly<Record<keyof Request, true>> = {
   recordStabilityInfo: true,
 }
 
-const validate = ParseResult.validateEither(Sampling.SampleRequest, { onExcessProperty: "error" })
+/** As the program has it, not the wire. */
+const RequestType = lazy(() => Schema.typeSchema(Sampling.SampleRequest))
+
 /** Of which everything but the prompt was found to be right. */
 const known = new Remembered<true>({ prompt: true })
 
@@ -186,8 +190,9 @@ const checkRequest = (request: Request): Result<SampleFlow.Input> => {
   )
 }
 
-const checkInput = (input: SampleFlow.Input): Result<SampleFlow.Input> =>
-  Either.mapBoth(validate({ ...input, samplingSessionId: "", seqId: 0 }), {
+const checkInput = (input: SampleFlow.Input): Result<SampleFlow.Input> => {
+  const request = { ...input, samplingSessionId: "", seqId: 0 }
+  return Either.mapBoth(ParseResult.decodeUnknownEither(RequestType, { onExcessProperty: "error" })(request), {
     onRight: () => input,
     onLeft: (issue) => {
       const { path, problem } = fromIssue("sample", input, issue)
@@ -195,6 +200,7 @@ const checkInput = (input: SampleFlow.Input): Result<SampleFlow.Input> =>
       return new InvalidInput({ path: path.replace(/^sample\.samplingParams/, "sample.params"), problem })
     },
   })
+}
 
 interface Parts extends SampleFlow.Parts {
   readonly options: Options

@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { lazy } from "./internal/Lazy.ts"
 import * as Wire from "./internal/Wire.ts"
 
 /**
@@ -14,20 +15,22 @@ import * as Wire from "./internal/Wire.ts"
  * @since 0.1.0
  * @category models
  */
-export const SamplingParams = Wire.struct({
-  maxTokens: Wire.omitted(Schema.Int.pipe(Schema.positive())),
-  seed: Wire.omitted(Schema.Int),
-  /** Texts, or token ids. */
-  stop: Wire.omitted(Schema.Union(Schema.String, Schema.Array(Schema.String), Schema.Array(Schema.Int))),
-  /** 0 is greedy. */
-  temperature: Wire.withDefault(Schema.Finite.pipe(Schema.nonNegative()), 1),
-  /** -1 is all of them. */
-  topK: Wire.withDefault(
-    Schema.Int.pipe(Schema.filter((value) => value === -1 || value >= 1 || "Expected -1 or a positive integer")),
-    -1,
-  ),
-  topP: Wire.withDefault(Schema.Number.pipe(Schema.between(0, 1)), 1),
-})
+export const SamplingParams = lazy(() =>
+  Wire.struct({
+    maxTokens: Wire.omitted(Schema.Int.pipe(Schema.positive())),
+    seed: Wire.omitted(Schema.Int),
+    /** Texts, or token ids. */
+    stop: Wire.omitted(Schema.Union(Schema.String, Schema.Array(Schema.String), Schema.Array(Schema.Int))),
+    /** 0 is greedy. */
+    temperature: Wire.withDefault(Schema.Finite.pipe(Schema.nonNegative()), 1),
+    /** -1 is all of them. */
+    topK: Wire.withDefault(
+      Schema.Int.pipe(Schema.filter((value) => value === -1 || value >= 1 || "Expected -1 or a positive integer")),
+      -1,
+    ),
+    topP: Wire.withDefault(Schema.Number.pipe(Schema.between(0, 1)), 1),
+  }),
+)
 
 /**
  * @since 0.1.0

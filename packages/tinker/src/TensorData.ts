@@ -13,6 +13,7 @@ import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import { describe, invalid, type Result } from "./internal/Invalid.ts"
+import { lazy } from "./internal/Lazy.ts"
 import {
   denseAtMost,
   firstNonInt32,
@@ -480,22 +481,25 @@ export type TensorData = Float32Tensor | Int64Tensor
  * @since 0.1.0
  * @category schemas
  */
-export const TensorData: Schema.Schema<TensorData, TensorJson> = Schema.transformOrFail(
-  Schema.declare((value): value is TensorJson => Predicate.isRecord(value), { identifier: "TensorJson" }),
-  Schema.declare(isTensorData, {
-    identifier: "TensorData",
-    arbitrary: () => (fc) =>
-      fc.oneof(
-        fc.float32Array({ noDefaultInfinity: true }).map((data) => Either.getOrThrow(from("float32", data))),
-        fc.int32Array().map((data) => Either.getOrThrow(from("int64", data))),
-      ),
-  }),
-  {
-    strict: true,
-    decode: (json, _, ast) => Either.mapLeft(fromJson(json), (error) => new ParseResult.Type(ast, json, error.message)),
-    encode: (tensor, _, ast) =>
-      Either.mapLeft(toJson(tensor), (error) => new ParseResult.Type(ast, tensor, error.message)),
-  },
+export const TensorData: Schema.Schema<TensorData, TensorJson> = lazy(() =>
+  Schema.transformOrFail(
+    Schema.declare((value): value is TensorJson => Predicate.isRecord(value), { identifier: "TensorJson" }),
+    Schema.declare(isTensorData, {
+      identifier: "TensorData",
+      arbitrary: () => (fc) =>
+        fc.oneof(
+          fc.float32Array({ noDefaultInfinity: true }).map((data) => Either.getOrThrow(from("float32", data))),
+          fc.int32Array().map((data) => Either.getOrThrow(from("int64", data))),
+        ),
+    }),
+    {
+      strict: true,
+      decode: (json, _, ast) =>
+        Either.mapLeft(fromJson(json), (error) => new ParseResult.Type(ast, json, error.message)),
+      encode: (tensor, _, ast) =>
+        Either.mapLeft(toJson(tensor), (error) => new ParseResult.Type(ast, tensor, error.message)),
+    },
+  ),
 )
 
 const fromJson = (json: TensorJson): Result<TensorData> => {

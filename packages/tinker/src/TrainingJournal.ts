@@ -7,6 +7,7 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
+import { lazy } from "./internal/Lazy.ts"
 import type { JournalFailed } from "./TinkerError.ts"
 
 /**
@@ -27,7 +28,7 @@ export interface StoredRequest {
  * @since 0.1.0
  * @category records
  */
-export const Origin = Schema.Struct({ path: Schema.String, withOptimizer: Schema.Boolean })
+export const Origin = lazy(() => Schema.Struct({ path: Schema.String, withOptimizer: Schema.Boolean }))
 
 /**
  * The client was made: on this server, in this session, for this model.
@@ -35,15 +36,17 @@ export const Origin = Schema.Struct({ path: Schema.String, withOptimizer: Schema
  * @since 0.1.0
  * @category records
  */
-export const Opened = Schema.TaggedStruct("Opened", {
-  baseUrl: Schema.String,
-  sessionId: Schema.String,
-  modelId: Schema.String,
-  /** What is to be loaded first. */
-  from: Schema.optionalWith(Origin, { as: "Option", nullable: true }).pipe(
-    Schema.withConstructorDefault(() => Option.none()),
-  ),
-})
+export const Opened = lazy(() =>
+  Schema.TaggedStruct("Opened", {
+    baseUrl: Schema.String,
+    sessionId: Schema.String,
+    modelId: Schema.String,
+    /** What is to be loaded first. */
+    from: Schema.optionalWith(Origin, { as: "Option", nullable: true }).pipe(
+      Schema.withConstructorDefault(() => Option.none()),
+    ),
+  }),
+)
 
 /**
  * Another process took over.
@@ -51,7 +54,7 @@ export const Opened = Schema.TaggedStruct("Opened", {
  * @since 0.1.0
  * @category records
  */
-export const Resumed = Schema.TaggedStruct("Resumed", {})
+export const Resumed = lazy(() => Schema.TaggedStruct("Resumed", {}))
 
 /**
  * What the server turned out to be like; the newest record counts.
@@ -59,11 +62,13 @@ export const Resumed = Schema.TaggedStruct("Resumed", {})
  * @since 0.1.0
  * @category records
  */
-export const Learnt = Schema.TaggedStruct("Learnt", {
-  wire: Schema.OptionFromNullOr(Schema.Literal("protobuf", "json")),
-  refusedUsesNumber: Schema.Boolean,
-  guardsNumbers: Schema.OptionFromNullOr(Schema.Boolean),
-})
+export const Learnt = lazy(() =>
+  Schema.TaggedStruct("Learnt", {
+    wire: Schema.OptionFromNullOr(Schema.Literal("protobuf", "json")),
+    refusedUsesNumber: Schema.Boolean,
+    guardsNumbers: Schema.OptionFromNullOr(Schema.Boolean),
+  }),
+)
 
 /**
  * A request is about to be sent. Without `request` it can't be sent again after a restart.
@@ -71,22 +76,24 @@ export const Learnt = Schema.TaggedStruct("Learnt", {
  * @since 0.1.0
  * @category records
  */
-export const Intent = Schema.TaggedStruct("Intent", {
-  seq: Schema.Number,
-  /** The wire's name, e.g. `optim_step`. */
-  operation: Schema.String,
-  /** What kind of result it has, by the wire's name, e.g. `OptimStep`. */
-  kind: Schema.String,
-  /** Which of the pieces of one call it is, and of how many. */
-  chunk: Schema.Number,
-  chunks: Schema.Number,
-  /** May it be done twice without harm? */
-  repeatable: Schema.Boolean,
-  idempotencyKey: Schema.String,
-  hash: Schema.String,
-  /** The user's own name for the step. */
-  tag: Schema.OptionFromNullOr(Schema.String),
-})
+export const Intent = lazy(() =>
+  Schema.TaggedStruct("Intent", {
+    seq: Schema.Number,
+    /** The wire's name, e.g. `optim_step`. */
+    operation: Schema.String,
+    /** What kind of result it has, by the wire's name, e.g. `OptimStep`. */
+    kind: Schema.String,
+    /** Which of the pieces of one call it is, and of how many. */
+    chunk: Schema.Number,
+    chunks: Schema.Number,
+    /** May it be done twice without harm? */
+    repeatable: Schema.Boolean,
+    idempotencyKey: Schema.String,
+    hash: Schema.String,
+    /** The user's own name for the step. */
+    tag: Schema.OptionFromNullOr(Schema.String),
+  }),
+)
 
 /**
  * The server has it.
@@ -94,7 +101,9 @@ export const Intent = Schema.TaggedStruct("Intent", {
  * @since 0.1.0
  * @category records
  */
-export const Acknowledged = Schema.TaggedStruct("Acknowledged", { seq: Schema.Number, requestId: Schema.String })
+export const Acknowledged = lazy(() =>
+  Schema.TaggedStruct("Acknowledged", { seq: Schema.Number, requestId: Schema.String }),
+)
 
 /**
  * It was not accepted, and its number is free again.
@@ -102,7 +111,7 @@ export const Acknowledged = Schema.TaggedStruct("Acknowledged", { seq: Schema.Nu
  * @since 0.1.0
  * @category records
  */
-export const Withdrawn = Schema.TaggedStruct("Withdrawn", { seq: Schema.Number })
+export const Withdrawn = lazy(() => Schema.TaggedStruct("Withdrawn", { seq: Schema.Number }))
 
 /**
  * Its result is there.
@@ -110,7 +119,7 @@ export const Withdrawn = Schema.TaggedStruct("Withdrawn", { seq: Schema.Number }
  * @since 0.1.0
  * @category records
  */
-export const Settled = Schema.TaggedStruct("Settled", { seq: Schema.Number, succeeded: Schema.Boolean })
+export const Settled = lazy(() => Schema.TaggedStruct("Settled", { seq: Schema.Number, succeeded: Schema.Boolean }))
 
 /**
  * A state to which one can go back.
@@ -118,13 +127,15 @@ export const Settled = Schema.TaggedStruct("Settled", { seq: Schema.Number, succ
  * @since 0.1.0
  * @category records
  */
-export const Checkpoint = Schema.TaggedStruct("Checkpoint", { seq: Schema.Number, path: Schema.String })
+export const Checkpoint = lazy(() => Schema.TaggedStruct("Checkpoint", { seq: Schema.Number, path: Schema.String }))
 
 /**
  * @since 0.1.0
  * @category records
  */
-export const Record = Schema.Union(Opened, Resumed, Learnt, Intent, Acknowledged, Withdrawn, Settled, Checkpoint)
+export const Record = lazy(() =>
+  Schema.Union(Opened, Resumed, Learnt, Intent, Acknowledged, Withdrawn, Settled, Checkpoint),
+)
 
 /**
  * @since 0.1.0

@@ -6,32 +6,33 @@
 import type * as Either from "effect/Either"
 import type * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
+import { lazy } from "./internal/Lazy.ts"
 import { decoded, outputType, trainingResult } from "./internal/ResultProto.ts"
 import * as Wire from "./internal/Wire.ts"
 import { TensorData } from "./TensorData.ts"
 
-const Fields = Schema.Struct({
-  /** What kind of outputs these are, by the server's name. */
-  outputType: Wire.orElse(Schema.String, "").pipe(Schema.fromKey("loss_fn_output_type")),
-  /** For each datum the tensors that the loss gives, e.g. `logprobs`. */
-  outputs: Wire.orElse(Schema.Array(Schema.Record({ key: Schema.String, value: TensorData })), []).pipe(
-    Schema.fromKey("loss_fn_outputs"),
-  ),
-  metrics: Wire.orElse(Wire.Metrics, {}),
-})
+const Fields = lazy(() =>
+  Schema.Struct({
+    /** What kind of outputs these are, by the server's name. */
+    outputType: Wire.orElse(Schema.String, "").pipe(Schema.fromKey("loss_fn_output_type")),
+    /** For each datum the tensors that the loss gives, e.g. `logprobs`. */
+    outputs: Wire.orElse(Schema.Array(Schema.Record({ key: Schema.String, value: TensorData })), []).pipe(
+      Schema.fromKey("loss_fn_outputs"),
+    ),
+    metrics: Wire.orElse(Wire.Metrics, {}),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category models
  */
-export const TrainingResult: Schema.Schema<typeof Fields.Type, typeof Fields.Encoded> = Schema.transform(
-  Fields,
-  Schema.typeSchema(Fields),
-  {
+export const TrainingResult: Schema.Schema<typeof Fields.Type, typeof Fields.Encoded> = lazy(() =>
+  Schema.transform(Fields, Schema.typeSchema(Fields), {
     strict: true,
     decode: (fields) => ({ ...fields, outputType: outputType(fields.outputType, fields.outputs) }),
     encode: (result) => result,
-  },
+  }),
 )
 
 /**
@@ -55,5 +56,5 @@ export const fromProtobuf = (bytes: Uint8Array): Either.Either<TrainingResult, P
  * @since 0.1.0
  * @category decoding
  */
-export const fromJson: (json: unknown) => Either.Either<TrainingResult, ParseResult.ParseError> =
-  Schema.decodeUnknownEither(TrainingResult)
+export const fromJson = (json: unknown): Either.Either<TrainingResult, ParseResult.ParseError> =>
+  Schema.decodeUnknownEither(TrainingResult)(json)

@@ -25,7 +25,7 @@ export const bundle = (from: string, to: string): void => {
     entryPoints: [from],
     outfile: to,
     bundle: true,
-    minifyWhitespace: true,
+    minify: true,
     platform: "node",
     format: "esm",
     logLevel: "error",

@@ -122,7 +122,7 @@ export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W5-bundle",
     kernel: "w5",
-    about: "the same, our driver and all it needs bundled into one file by esbuild",
+    about: "the same, our driver and all it needs bundled into one file and minified by esbuild",
     parameters: {},
     server: {},
     metrics: { cold_start_ms: "lower", import_ms: "lower", cpu_s: "lower", peak_rss_mb: "lower" },

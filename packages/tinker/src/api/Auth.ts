@@ -4,19 +4,20 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 
 /**
  * @since 0.1.0
  * @category auth
  */
-export const AuthTokenRequest = Wire.struct({})
+export const AuthTokenRequest = lazy(() => Wire.struct({}))
 
 /**
  * @since 0.1.0
  * @category auth
  */
-export const AuthToken = Wire.struct({ jwt: Schema.Redacted(Schema.String) })
+export const AuthToken = lazy(() => Wire.struct({ jwt: Schema.Redacted(Schema.String) }))
 
 /**
  * What the server knows about the API key of the request.
@@ -24,15 +25,17 @@ export const AuthToken = Wire.struct({ jwt: Schema.Redacted(Schema.String) })
  * @since 0.1.0
  * @category auth
  */
-export const ApiKey = Wire.struct({
-  keyId: Schema.Finite,
-  name: Schema.String,
-  note: Wire.orElse(Schema.String, ""),
-  details: Wire.struct({
-    orgDetails: Wire.struct({ name: Schema.String }),
-    userDetails: Wire.struct({ email: Schema.String }),
+export const ApiKey = lazy(() =>
+  Wire.struct({
+    keyId: Schema.Finite,
+    name: Schema.String,
+    note: Wire.orElse(Schema.String, ""),
+    details: Wire.struct({
+      orgDetails: Wire.struct({ name: Schema.String }),
+      userDetails: Wire.struct({ email: Schema.String }),
+    }),
   }),
-})
+)
 
 /**
  * @since 0.1.0

@@ -5,13 +5,14 @@
  */
 import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 
-const Count = Schema.Int.pipe(Schema.positive())
-const Penalty = Schema.Number.pipe(Schema.between(-2, 2))
+const Count = lazy(() => Schema.Int.pipe(Schema.positive()))
+const Penalty = lazy(() => Schema.Number.pipe(Schema.between(-2, 2)))
 
 /** A text, or parts as the server knows them, e.g. `{ type: "image_url", image_url: { url } }`. */
-const Content = Schema.Union(Schema.String, Schema.Array(Wire.JsonObject))
+const Content = lazy(() => Schema.Union(Schema.String, Schema.Array(Wire.JsonObject)))
 
 /**
  * A function that the model wants to be called. `arguments` is JSON as the model wrote it.
@@ -19,31 +20,35 @@ const Content = Schema.Union(Schema.String, Schema.Array(Wire.JsonObject))
  * @since 0.1.0
  * @category requests
  */
-export const MessageToolCall = Wire.struct({
-  id: Schema.String,
-  type: Wire.constant("function"),
-  function: Wire.struct({ name: Schema.String, arguments: Schema.String }),
-})
+export const MessageToolCall = lazy(() =>
+  Wire.struct({
+    id: Schema.String,
+    type: Wire.constant("function"),
+    function: Wire.struct({ name: Schema.String, arguments: Schema.String }),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category requests
  */
-export const Message = Schema.Union(
-  Wire.struct({
-    role: Schema.Literal("system", "developer", "user"),
-    content: Content,
-    name: Wire.omitted(Schema.String),
-  }),
-  Wire.struct({
-    role: Schema.Literal("assistant"),
-    /** `null` where there are tool calls only. */
-    content: Schema.optional(Schema.NullOr(Content)),
-    reasoningContent: Wire.omitted(Schema.String),
-    toolCalls: Wire.omitted(Schema.Array(MessageToolCall)),
-    name: Wire.omitted(Schema.String),
-  }),
-  Wire.struct({ role: Schema.Literal("tool"), content: Content, toolCallId: Schema.String }),
+export const Message = lazy(() =>
+  Schema.Union(
+    Wire.struct({
+      role: Schema.Literal("system", "developer", "user"),
+      content: Content,
+      name: Wire.omitted(Schema.String),
+    }),
+    Wire.struct({
+      role: Schema.Literal("assistant"),
+      /** `null` where there are tool calls only. */
+      content: Schema.optional(Schema.NullOr(Content)),
+      reasoningContent: Wire.omitted(Schema.String),
+      toolCalls: Wire.omitted(Schema.Array(MessageToolCall)),
+      name: Wire.omitted(Schema.String),
+    }),
+    Wire.struct({ role: Schema.Literal("tool"), content: Content, toolCallId: Schema.String }),
+  ),
 )
 
 /**
@@ -52,17 +57,19 @@ export const Message = Schema.Union(
  * @since 0.1.0
  * @category requests
  */
-export const Tool = Wire.struct({
-  type: Wire.constant("function"),
-  function: Wire.struct({
-    name: Schema.NonEmptyString,
-    description: Wire.omitted(Schema.String),
-    parameters: Wire.omitted(Wire.JsonObject),
-    strict: Wire.omitted(Schema.Boolean),
+export const Tool = lazy(() =>
+  Wire.struct({
+    type: Wire.constant("function"),
+    function: Wire.struct({
+      name: Schema.NonEmptyString,
+      description: Wire.omitted(Schema.String),
+      parameters: Wire.omitted(Wire.JsonObject),
+      strict: Wire.omitted(Schema.Boolean),
+    }),
   }),
-})
+)
 
-const common = {
+const common = () => ({
   /** A base model, weights saved for sampling (`tinker://…`), or `<base model>;<weights>`. */
   model: Schema.NonEmptyString,
   maxTokens: Wire.omitted(Count),
@@ -75,10 +82,10 @@ const common = {
   presencePenalty: Wire.omitted(Penalty),
   frequencyPenalty: Wire.omitted(Penalty),
   user: Wire.omitted(Schema.String),
-}
+})
 
-const chat = {
-  ...common,
+const chat = () => ({
+  ...common(),
   messages: Schema.Array(Message).pipe(Schema.minItems(1)),
   maxCompletionTokens: Wire.omitted(Count),
   logprobs: Wire.omitted(Schema.Boolean),
@@ -89,16 +96,16 @@ const chat = {
   parallelToolCalls: Wire.omitted(Schema.Boolean),
   responseFormat: Wire.omitted(Wire.JsonObject),
   reasoningEffort: Wire.omitted(Wire.open("none", "minimal", "low", "medium", "high")),
-}
+})
 
-const completion = {
-  ...common,
+const completion = () => ({
+  ...common(),
   /** A text, or token ids. */
   prompt: Schema.Union(Schema.String, Schema.Array(Schema.NonNegativeInt)),
   /** How many of the most likely tokens are told at each place. */
   logprobs: Wire.omitted(Schema.NonNegativeInt),
   echo: Wire.omitted(Schema.Boolean),
-}
+})
 
 /** A body with room for fields that have no name here. They can't say again what the request itself says. */
 const extensible = <const Fields extends Schema.Struct.Fields>(fields: Fields, defaults: Wire.JsonObject) => {
@@ -136,27 +143,29 @@ const streamed = { stream: true, stream_options: { include_usage: true } }
  * @since 0.1.0
  * @category requests
  */
-export const ChatRequest = extensible(chat, {})
+export const ChatRequest = lazy(() => extensible(chat(), {}))
 
 /**
  * @since 0.1.0
  * @category requests
  */
-export const StreamedChatRequest = extensible(chat, streamed)
+export const StreamedChatRequest = lazy(() => extensible(chat(), streamed))
 
 /**
  * @since 0.1.0
  * @category requests
  */
-export const CompletionRequest = extensible(completion, {})
+export const CompletionRequest = lazy(() => extensible(completion(), {}))
 
 /**
  * @since 0.1.0
  * @category requests
  */
-export const StreamedCompletionRequest = extensible(completion, streamed)
+export const StreamedCompletionRequest = lazy(() => extensible(completion(), streamed))
 
-const Details = Wire.struct({ cachedTokens: Wire.maybe(Schema.Finite), reasoningTokens: Wire.maybe(Schema.Finite) })
+const Details = lazy(() =>
+  Wire.struct({ cachedTokens: Wire.maybe(Schema.Finite), reasoningTokens: Wire.maybe(Schema.Finite) }),
+)
 
 /**
  * What was counted.
@@ -164,44 +173,50 @@ const Details = Wire.struct({ cachedTokens: Wire.maybe(Schema.Finite), reasoning
  * @since 0.1.0
  * @category answers
  */
-export const Usage = Wire.struct({
-  promptTokens: Wire.orElse(Schema.Finite, 0),
-  completionTokens: Wire.orElse(Schema.Finite, 0),
-  totalTokens: Wire.orElse(Schema.Finite, 0),
-  promptTokensDetails: Wire.maybe(Details),
-  completionTokensDetails: Wire.maybe(Details),
-})
+export const Usage = lazy(() =>
+  Wire.struct({
+    promptTokens: Wire.orElse(Schema.Finite, 0),
+    completionTokens: Wire.orElse(Schema.Finite, 0),
+    totalTokens: Wire.orElse(Schema.Finite, 0),
+    promptTokensDetails: Wire.maybe(Details),
+    completionTokensDetails: Wire.maybe(Details),
+  }),
+)
 
 // Read for every token, so with the names of the wire and without a change: that is five times as fast.
 const nullish = <A, I>(schema: Schema.Schema<A, I>) => Schema.optional(Schema.NullOr(schema))
 
 /** A message, or a piece of one. Servers have two names for what the model thinks aloud. */
-const Piece = Schema.Struct({
-  content: nullish(Schema.String),
-  reasoning_content: nullish(Schema.String),
-  reasoning: nullish(Schema.String),
-  refusal: nullish(Schema.String),
-  tool_calls: nullish(
-    Schema.Array(
-      Schema.Struct({
-        index: nullish(Schema.NonNegativeInt),
-        id: nullish(Schema.String),
-        function: nullish(Schema.Struct({ name: nullish(Schema.String), arguments: nullish(Schema.String) })),
-      }),
+const Piece = lazy(() =>
+  Schema.Struct({
+    content: nullish(Schema.String),
+    reasoning_content: nullish(Schema.String),
+    reasoning: nullish(Schema.String),
+    refusal: nullish(Schema.String),
+    tool_calls: nullish(
+      Schema.Array(
+        Schema.Struct({
+          index: nullish(Schema.NonNegativeInt),
+          id: nullish(Schema.String),
+          function: nullish(Schema.Struct({ name: nullish(Schema.String), arguments: nullish(Schema.String) })),
+        }),
+      ),
     ),
-  ),
-})
+  }),
+)
 
-const WireChoice = Schema.Struct({
-  index: nullish(Schema.NonNegativeInt),
-  message: nullish(Piece),
-  delta: nullish(Piece),
-  text: nullish(Schema.String),
-  finish_reason: nullish(Wire.open("stop", "length", "tool_calls", "content_filter")),
-  logprobs: nullish(Wire.Json),
-})
+const WireChoice = lazy(() =>
+  Schema.Struct({
+    index: nullish(Schema.NonNegativeInt),
+    message: nullish(Piece),
+    delta: nullish(Piece),
+    text: nullish(Schema.String),
+    finish_reason: nullish(Wire.open("stop", "length", "tool_calls", "content_filter")),
+    logprobs: nullish(Wire.Json),
+  }),
+)
 
-const about = { id: nullish(Schema.String), model: nullish(Schema.String), usage: nullish(Usage) }
+const about = () => ({ id: nullish(Schema.String), model: nullish(Schema.String), usage: nullish(Usage) })
 
 /**
  * An answer of either endpoint: a choice has a `message` or a `text`.
@@ -209,7 +224,7 @@ const about = { id: nullish(Schema.String), model: nullish(Schema.String), usage
  * @since 0.1.0
  * @category answers
  */
-export const Reply = Schema.Struct({ ...about, choices: Schema.Array(WireChoice) })
+export const Reply = lazy(() => Schema.Struct({ ...about(), choices: Schema.Array(WireChoice) }))
 
 /**
  * A piece of one: a choice has a `delta` or a `text`. What tells of usage, or only that the server is alive, need not
@@ -218,20 +233,22 @@ export const Reply = Schema.Struct({ ...about, choices: Schema.Array(WireChoice)
  * @since 0.1.0
  * @category answers
  */
-export const ReplyPiece = Schema.Struct({ ...about, choices: nullish(Schema.Array(WireChoice)) })
+export const ReplyPiece = lazy(() => Schema.Struct({ ...about(), choices: nullish(Schema.Array(WireChoice)) }))
 
 /**
  * @since 0.1.0
  * @category answers
  */
-export const Models = Wire.struct({
-  data: Schema.Array(
-    Wire.struct({
-      id: Schema.String,
-      created: Wire.maybe(Schema.Finite),
-      ownedBy: Wire.maybe(Schema.String),
-      /** The base model of weights. */
-      parent: Wire.maybe(Schema.String),
-    }),
-  ),
-})
+export const Models = lazy(() =>
+  Wire.struct({
+    data: Schema.Array(
+      Wire.struct({
+        id: Schema.String,
+        created: Wire.maybe(Schema.Finite),
+        ownedBy: Wire.maybe(Schema.String),
+        /** The base model of weights. */
+        parent: Wire.maybe(Schema.String),
+      }),
+    ),
+  }),
+)

@@ -5,6 +5,7 @@
  */
 import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 
 /**
@@ -13,12 +14,14 @@ import * as Wire from "../internal/Wire.ts"
  * @since 0.1.0
  * @category futures
  */
-export const Accepted = Wire.struct({
-  requestId: Schema.String,
-  modelId: Wire.maybe(Schema.String),
-  /** One per sample; servers older than the field send none. */
-  sampleSequenceIds: Wire.maybe(Schema.Array(Schema.String)),
-})
+export const Accepted = lazy(() =>
+  Wire.struct({
+    requestId: Schema.String,
+    modelId: Wire.maybe(Schema.String),
+    /** One per sample; servers older than the field send none. */
+    sampleSequenceIds: Wire.maybe(Schema.Array(Schema.String)),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -30,10 +33,12 @@ export type Accepted = typeof Accepted.Type
  * @since 0.1.0
  * @category futures
  */
-export const RetrieveFutureRequest = Wire.struct({
-  requestId: Schema.String,
-  allowMetadataOnly: Schema.Boolean,
-})
+export const RetrieveFutureRequest = lazy(() =>
+  Wire.struct({
+    requestId: Schema.String,
+    allowMetadataOnly: Schema.Boolean,
+  }),
+)
 
 /**
  * Why a request is waiting.
@@ -55,12 +60,14 @@ export type QueueState = typeof QueueState.Type
  * @since 0.1.0
  * @category futures
  */
-export const TryAgain = Wire.struct({
-  type: Wire.constant("try_again"),
-  requestId: Wire.maybe(Schema.String),
-  queueState: Wire.orElse(QueueState, "unknown"),
-  queueStateReason: Wire.maybe(Schema.String),
-})
+export const TryAgain = lazy(() =>
+  Wire.struct({
+    type: Wire.constant("try_again"),
+    requestId: Wire.maybe(Schema.String),
+    queueState: Wire.orElse(QueueState, "unknown"),
+    queueStateReason: Wire.maybe(Schema.String),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -74,21 +81,25 @@ export type TryAgain = typeof TryAgain.Type
  * @since 0.1.0
  * @category futures
  */
-export const CompleteMetadata = Wire.struct({
-  status: Schema.Literal("complete_metadata"),
-  responsePayloadSize: Schema.Finite,
-})
+export const CompleteMetadata = lazy(() =>
+  Wire.struct({
+    status: Schema.Literal("complete_metadata"),
+    responsePayloadSize: Schema.Finite,
+  }),
+)
 
 /** The key alone says that a request failed; what servers put there is a text, or anything. */
-const FailureText = Schema.transformOrFail(Schema.Unknown, Schema.String, {
-  strict: true,
-  decode: (value, _, ast) =>
-    ParseResult.try({
-      try: () => (typeof value === "string" ? value : JSON.stringify(value)),
-      catch: () => new ParseResult.Type(ast, value, "too deep to be read"),
-    }),
-  encode: (text) => ParseResult.succeed(text),
-})
+const FailureText = lazy(() =>
+  Schema.transformOrFail(Schema.Unknown, Schema.String, {
+    strict: true,
+    decode: (value, _, ast) =>
+      ParseResult.try({
+        try: () => (typeof value === "string" ? value : JSON.stringify(value)),
+        catch: () => new ParseResult.Type(ast, value, "too deep to be read"),
+      }),
+    encode: (text) => ParseResult.succeed(text),
+  }),
+)
 
 /**
  * The request was accepted and failed. Only the lower-case categories count; every other is as good as `unknown`.
@@ -96,48 +107,56 @@ const FailureText = Schema.transformOrFail(Schema.Unknown, Schema.String, {
  * @since 0.1.0
  * @category futures
  */
-export const FailedFuture = Wire.struct({
-  error: FailureText,
-  category: Wire.orElse(Wire.open("unknown", "server", "user"), "unknown"),
-})
-
-/**
- * @since 0.1.0
- * @category futures
- */
-export const RetrieveFuturesRequest = Wire.struct({
-  target: Wire.struct({
-    type: Wire.constant("sampling_session"),
-    samplingSessionId: Schema.String,
-    clonedSamplerId: Schema.Int,
+export const FailedFuture = lazy(() =>
+  Wire.struct({
+    error: FailureText,
+    category: Wire.orElse(Wire.open("unknown", "server", "user"), "unknown"),
   }),
-  prevCursor: Wire.withDefault(Schema.Int, 0),
-  retrievedRequestIds: Wire.withDefault(Schema.Array(Schema.String), []),
-  /** Seconds. */
-  timeout: Wire.omitted(Schema.Finite),
-})
+)
 
 /**
  * @since 0.1.0
  * @category futures
  */
-export const Completion = Wire.struct({
-  state: Wire.open("finished", "failed"),
-  requestId: Schema.String,
-  responsePayloadUncompressedSize: Wire.maybe(Schema.Finite),
-})
+export const RetrieveFuturesRequest = lazy(() =>
+  Wire.struct({
+    target: Wire.struct({
+      type: Wire.constant("sampling_session"),
+      samplingSessionId: Schema.String,
+      clonedSamplerId: Schema.Int,
+    }),
+    prevCursor: Wire.withDefault(Schema.Int, 0),
+    retrievedRequestIds: Wire.withDefault(Schema.Array(Schema.String), []),
+    /** Seconds. */
+    timeout: Wire.omitted(Schema.Finite),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category futures
  */
-export const RetrieveFuturesResponse = Wire.struct({
-  completions: Schema.Array(Completion),
-  cursor: Schema.Finite,
-})
+export const Completion = lazy(() =>
+  Wire.struct({
+    state: Wire.open("finished", "failed"),
+    requestId: Schema.String,
+    responsePayloadUncompressedSize: Wire.maybe(Schema.Finite),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category futures
  */
-export const CancelFutureRequest = Wire.struct({ requestId: Schema.String })
+export const RetrieveFuturesResponse = lazy(() =>
+  Wire.struct({
+    completions: Schema.Array(Completion),
+    cursor: Schema.Finite,
+  }),
+)
+
+/**
+ * @since 0.1.0
+ * @category futures
+ */
+export const CancelFutureRequest = lazy(() => Wire.struct({ requestId: Schema.String }))

@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 import { adamw, OptimizerConfig } from "../Optimizer.ts"
 
@@ -25,37 +26,43 @@ export type AccessScope = typeof AccessScope.Type
  * @since 0.1.0
  * @category queries
  */
-export const ScopeQuery = Wire.struct({ accessScope: Wire.withDefault(AccessScope, "owned") })
+export const ScopeQuery = lazy(() => Wire.struct({ accessScope: Wire.withDefault(AccessScope, "owned") }))
 
 /**
  * @since 0.1.0
  * @category queries
  */
-export const ListTrainingRunsQuery = Wire.struct({
-  limit: Wire.withDefault(Schema.NonNegativeInt, 20),
-  offset: Wire.withDefault(Schema.NonNegativeInt, 0),
-  accessScope: Wire.withDefault(AccessScope, "owned"),
-  projectId: Wire.omitted(Schema.String),
-})
+export const ListTrainingRunsQuery = lazy(() =>
+  Wire.struct({
+    limit: Wire.withDefault(Schema.NonNegativeInt, 20),
+    offset: Wire.withDefault(Schema.NonNegativeInt, 0),
+    accessScope: Wire.withDefault(AccessScope, "owned"),
+    projectId: Wire.omitted(Schema.String),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category queries
  */
-export const ListUserCheckpointsQuery = Wire.struct({
-  limit: Wire.withDefault(Schema.NonNegativeInt, 100),
-  offset: Wire.withDefault(Schema.NonNegativeInt, 0),
-})
+export const ListUserCheckpointsQuery = lazy(() =>
+  Wire.struct({
+    limit: Wire.withDefault(Schema.NonNegativeInt, 100),
+    offset: Wire.withDefault(Schema.NonNegativeInt, 0),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category queries
  */
-export const ListSessionsQuery = Wire.struct({
-  limit: Wire.withDefault(Schema.NonNegativeInt, 20),
-  offset: Wire.withDefault(Schema.NonNegativeInt, 0),
-  accessScope: Wire.withDefault(AccessScope, "owned"),
-})
+export const ListSessionsQuery = lazy(() =>
+  Wire.struct({
+    limit: Wire.withDefault(Schema.NonNegativeInt, 20),
+    offset: Wire.withDefault(Schema.NonNegativeInt, 0),
+    accessScope: Wire.withDefault(AccessScope, "owned"),
+  }),
+)
 
 /**
  * Where a page stands in the whole list.
@@ -63,23 +70,27 @@ export const ListSessionsQuery = Wire.struct({
  * @since 0.1.0
  * @category queries
  */
-export const Cursor = Wire.struct({ offset: Schema.Finite, limit: Schema.Finite, totalCount: Schema.Finite })
+export const Cursor = lazy(() =>
+  Wire.struct({ offset: Schema.Finite, limit: Schema.Finite, totalCount: Schema.Finite }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const Checkpoint = Wire.struct({
-  /** Kind and name, e.g. `weights/0001`. */
-  checkpointId: Schema.String,
-  checkpointType: Wire.open("training", "sampler", "external"),
-  time: Wire.Timestamp,
-  tinkerPath: Schema.String,
-  sizeBytes: Wire.maybe(Schema.Finite),
-  public: Wire.orElse(Schema.Boolean, false),
-  expiresAt: Wire.maybe(Wire.Timestamp),
-  userMetadata: Wire.maybe(Wire.JsonObject),
-})
+export const Checkpoint = lazy(() =>
+  Wire.struct({
+    /** Kind and name, e.g. `weights/0001`. */
+    checkpointId: Schema.String,
+    checkpointType: Wire.open("training", "sampler", "external"),
+    time: Wire.Timestamp,
+    tinkerPath: Schema.String,
+    sizeBytes: Wire.maybe(Schema.Finite),
+    public: Wire.orElse(Schema.Boolean, false),
+    expiresAt: Wire.maybe(Wire.Timestamp),
+    userMetadata: Wire.maybe(Wire.JsonObject),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -91,7 +102,9 @@ export type Checkpoint = typeof Checkpoint.Type
  * @since 0.1.0
  * @category checkpoints
  */
-export const CheckpointsPage = Wire.struct({ checkpoints: Schema.Array(Checkpoint), cursor: Wire.maybe(Cursor) })
+export const CheckpointsPage = lazy(() =>
+  Wire.struct({ checkpoints: Schema.Array(Checkpoint), cursor: Wire.maybe(Cursor) }),
+)
 
 /**
  * @since 0.1.0
@@ -105,7 +118,7 @@ export type CheckpointsPage = typeof CheckpointsPage.Type
  * @since 0.1.0
  * @category checkpoints
  */
-export const SetCheckpointTtlRequest = Wire.struct({ ttlSeconds: Schema.NullOr(Schema.NonNegativeInt) })
+export const SetCheckpointTtlRequest = lazy(() => Wire.struct({ ttlSeconds: Schema.NullOr(Schema.NonNegativeInt) }))
 
 /**
  * Signed addresses of a checkpoint's files, by file name.
@@ -113,10 +126,12 @@ export const SetCheckpointTtlRequest = Wire.struct({ ttlSeconds: Schema.NullOr(S
  * @since 0.1.0
  * @category checkpoints
  */
-export const ExternalWeightsUrls = Wire.struct({
-  urls: Schema.Record({ key: Schema.String, value: Schema.String }),
-  expires: Wire.Timestamp,
-})
+export const ExternalWeightsUrls = lazy(() =>
+  Wire.struct({
+    urls: Schema.Record({ key: Schema.String, value: Schema.String }),
+    expires: Wire.Timestamp,
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -130,23 +145,25 @@ export type ExternalWeightsUrls = typeof ExternalWeightsUrls.Type
  * @since 0.1.0
  * @category checkpoints
  */
-export const CheckpointArchive = Wire.struct({ url: Schema.String, expires: Wire.maybe(Wire.Timestamp) })
+export const CheckpointArchive = lazy(() => Wire.struct({ url: Schema.String, expires: Wire.maybe(Wire.Timestamp) }))
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const CopyWeightsRequest = Wire.struct({
-  sourcePath: Schema.String,
-  destinationProjectId: Wire.omitted(Schema.String),
-  ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
-})
+export const CopyWeightsRequest = lazy(() =>
+  Wire.struct({
+    sourcePath: Schema.String,
+    destinationProjectId: Wire.omitted(Schema.String),
+    ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const CopyWeightsResponse = Wire.struct({ tinkerPath: Schema.String })
+export const CopyWeightsResponse = lazy(() => Wire.struct({ tinkerPath: Schema.String }))
 
 /**
  * @since 0.1.0
@@ -158,7 +175,7 @@ export type CopyWeightsResponse = typeof CopyWeightsResponse.Type
  * @since 0.1.0
  * @category checkpoints
  */
-export const WeightsInfoRequest = Wire.struct({ tinkerPath: Schema.String })
+export const WeightsInfoRequest = lazy(() => Wire.struct({ tinkerPath: Schema.String }))
 
 /**
  * What a model must look like to load a checkpoint.
@@ -166,15 +183,17 @@ export const WeightsInfoRequest = Wire.struct({ tinkerPath: Schema.String })
  * @since 0.1.0
  * @category checkpoints
  */
-export const WeightsInfo = Wire.struct({
-  baseModel: Schema.String,
-  isLora: Schema.Boolean,
-  loraRank: Wire.maybe(Schema.Finite),
-  trainUnembed: Wire.maybe(Schema.Boolean),
-  trainMlp: Wire.maybe(Schema.Boolean),
-  trainAttn: Wire.maybe(Schema.Boolean),
-  optimizerConfig: Wire.orElse(OptimizerConfig, adamw),
-})
+export const WeightsInfo = lazy(() =>
+  Wire.struct({
+    baseModel: Schema.String,
+    isLora: Schema.Boolean,
+    loraRank: Wire.maybe(Schema.Finite),
+    trainUnembed: Wire.maybe(Schema.Boolean),
+    trainMlp: Wire.maybe(Schema.Boolean),
+    trainAttn: Wire.maybe(Schema.Boolean),
+    optimizerConfig: Wire.orElse(OptimizerConfig, adamw),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -186,18 +205,20 @@ export type WeightsInfo = typeof WeightsInfo.Type
  * @since 0.1.0
  * @category training runs
  */
-export const TrainingRun = Wire.struct({
-  trainingRunId: Schema.String,
-  baseModel: Schema.String,
-  modelOwner: Schema.String,
-  isLora: Schema.Boolean,
-  corrupted: Wire.orElse(Schema.Boolean, false),
-  loraRank: Wire.maybe(Schema.Finite),
-  lastRequestTime: Wire.Timestamp,
-  lastCheckpoint: Wire.maybe(Checkpoint),
-  lastSamplerCheckpoint: Wire.maybe(Checkpoint),
-  userMetadata: Wire.maybe(Wire.JsonObject),
-})
+export const TrainingRun = lazy(() =>
+  Wire.struct({
+    trainingRunId: Schema.String,
+    baseModel: Schema.String,
+    modelOwner: Schema.String,
+    isLora: Schema.Boolean,
+    corrupted: Wire.orElse(Schema.Boolean, false),
+    loraRank: Wire.maybe(Schema.Finite),
+    lastRequestTime: Wire.Timestamp,
+    lastCheckpoint: Wire.maybe(Checkpoint),
+    lastSamplerCheckpoint: Wire.maybe(Checkpoint),
+    userMetadata: Wire.maybe(Wire.JsonObject),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -209,7 +230,7 @@ export type TrainingRun = typeof TrainingRun.Type
  * @since 0.1.0
  * @category training runs
  */
-export const TrainingRunsPage = Wire.struct({ trainingRuns: Schema.Array(TrainingRun), cursor: Cursor })
+export const TrainingRunsPage = lazy(() => Wire.struct({ trainingRuns: Schema.Array(TrainingRun), cursor: Cursor }))
 
 /**
  * @since 0.1.0
@@ -221,12 +242,14 @@ export type TrainingRunsPage = typeof TrainingRunsPage.Type
  * @since 0.1.0
  * @category sessions
  */
-export const SessionInfo = Wire.struct({
-  trainingRunIds: Schema.Array(Schema.String),
-  samplerIds: Schema.Array(Schema.String),
-  userMetadata: Wire.maybe(Wire.JsonObject),
-  displayName: Wire.maybe(Schema.String),
-})
+export const SessionInfo = lazy(() =>
+  Wire.struct({
+    trainingRunIds: Schema.Array(Schema.String),
+    samplerIds: Schema.Array(Schema.String),
+    userMetadata: Wire.maybe(Wire.JsonObject),
+    displayName: Wire.maybe(Schema.String),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -238,7 +261,7 @@ export type SessionInfo = typeof SessionInfo.Type
  * @since 0.1.0
  * @category sessions
  */
-export const SessionsPage = Wire.struct({ sessions: Schema.Array(Schema.String) })
+export const SessionsPage = lazy(() => Wire.struct({ sessions: Schema.Array(Schema.String) }))
 
 /**
  * @since 0.1.0
@@ -250,7 +273,7 @@ export type SessionsPage = typeof SessionsPage.Type
  * @since 0.1.0
  * @category sessions
  */
-export const AssignProjectRequest = Wire.struct({ projectId: Schema.String })
+export const AssignProjectRequest = lazy(() => Wire.struct({ projectId: Schema.String }))
 
 /**
  * Where a search goes on. The time stays the server's own text: cut to milliseconds it would name another place.
@@ -258,7 +281,7 @@ export const AssignProjectRequest = Wire.struct({ projectId: Schema.String })
  * @since 0.1.0
  * @category session search
  */
-export const SearchCursor = Wire.struct({ lastCreatedAt: Schema.String, lastSessionId: Schema.String })
+export const SearchCursor = lazy(() => Wire.struct({ lastCreatedAt: Schema.String, lastSessionId: Schema.String }))
 
 /**
  * @since 0.1.0
@@ -270,38 +293,44 @@ export type SearchCursor = typeof SearchCursor.Type
  * @since 0.1.0
  * @category session search
  */
-export const SearchOwner = Schema.Union(
-  Wire.struct({ type: Schema.Literal("own") }),
-  Wire.struct({ type: Schema.Literal("accessible") }),
+export const SearchOwner = lazy(() =>
+  Schema.Union(
+    Wire.struct({ type: Schema.Literal("own") }),
+    Wire.struct({ type: Schema.Literal("accessible") }),
+    Wire.struct({
+      type: Schema.Literal("user"),
+      ownerUrns: Schema.Array(Schema.String).pipe(Schema.minItems(1), Schema.maxItems(10)),
+    }),
+  ),
+)
+
+/**
+ * @since 0.1.0
+ * @category session search
+ */
+export const SearchStatus = lazy(() =>
+  Schema.Union(
+    Wire.struct({ type: Schema.Literal("active", "cancelled", "failed") }),
+    Wire.struct({ type: Schema.Literal("client_finished"), reasons: Wire.omitted(Schema.Array(Schema.String)) }),
+  ),
+)
+
+/**
+ * @since 0.1.0
+ * @category session search
+ */
+export const SearchSessionsRequest = lazy(() =>
   Wire.struct({
-    type: Schema.Literal("user"),
-    ownerUrns: Schema.Array(Schema.String).pipe(Schema.minItems(1), Schema.maxItems(10)),
+    sessionId: Wire.omitted(Schema.String),
+    projectIds: Wire.omitted(Schema.Array(Schema.String)),
+    userMetadata: Wire.withDefault(Wire.JsonObject, {}),
+    displayName: Wire.omitted(Schema.String),
+    owner: Wire.withDefault(SearchOwner, { type: "own" }),
+    statuses: Wire.omitted(Schema.Array(SearchStatus)),
+    limit: Wire.withDefault(Schema.Int.pipe(Schema.between(1, 200)), 50),
+    cursor: Wire.omitted(SearchCursor),
   }),
 )
-
-/**
- * @since 0.1.0
- * @category session search
- */
-export const SearchStatus = Schema.Union(
-  Wire.struct({ type: Schema.Literal("active", "cancelled", "failed") }),
-  Wire.struct({ type: Schema.Literal("client_finished"), reasons: Wire.omitted(Schema.Array(Schema.String)) }),
-)
-
-/**
- * @since 0.1.0
- * @category session search
- */
-export const SearchSessionsRequest = Wire.struct({
-  sessionId: Wire.omitted(Schema.String),
-  projectIds: Wire.omitted(Schema.Array(Schema.String)),
-  userMetadata: Wire.withDefault(Wire.JsonObject, {}),
-  displayName: Wire.omitted(Schema.String),
-  owner: Wire.withDefault(SearchOwner, { type: "own" }),
-  statuses: Wire.omitted(Schema.Array(SearchStatus)),
-  limit: Wire.withDefault(Schema.Int.pipe(Schema.between(1, 200)), 50),
-  cursor: Wire.omitted(SearchCursor),
-})
 
 /**
  * What made a session fail.
@@ -309,32 +338,36 @@ export const SearchSessionsRequest = Wire.struct({
  * @since 0.1.0
  * @category session search
  */
-export const FailureReason = Schema.Union(
-  Wire.struct({ type: Schema.Literal("request"), requestId: Schema.String, requestType: Schema.String }),
-  Wire.struct({ type: Schema.Literal("training_run"), trainingRunId: Schema.String }),
-  Wire.struct({ type: Schema.Literal("sampling_session"), samplingSessionId: Schema.String }),
-  Wire.unknownType("request", "training_run", "sampling_session"),
+export const FailureReason = lazy(() =>
+  Schema.Union(
+    Wire.struct({ type: Schema.Literal("request"), requestId: Schema.String, requestType: Schema.String }),
+    Wire.struct({ type: Schema.Literal("training_run"), trainingRunId: Schema.String }),
+    Wire.struct({ type: Schema.Literal("sampling_session"), samplingSessionId: Schema.String }),
+    Wire.unknownType("request", "training_run", "sampling_session"),
+  ),
 )
 
 /**
  * @since 0.1.0
  * @category session search
  */
-export const SessionStatus = Schema.Union(
-  Wire.struct({ type: Schema.Literal("active") }),
-  Wire.struct({ type: Schema.Literal("cancelled"), detail: Wire.maybe(Schema.String) }),
-  Wire.struct({
-    type: Schema.Literal("client_finished"),
-    reason: Wire.struct({ type: Wire.open("success", "errored", "interrupted") }),
-    detail: Wire.maybe(Schema.String),
-  }),
-  Wire.struct({
-    type: Schema.Literal("failed"),
-    category: Wire.open("user", "internal"),
-    reason: FailureReason,
-    message: Schema.String,
-  }),
-  Wire.unknownType("active", "cancelled", "client_finished", "failed"),
+export const SessionStatus = lazy(() =>
+  Schema.Union(
+    Wire.struct({ type: Schema.Literal("active") }),
+    Wire.struct({ type: Schema.Literal("cancelled"), detail: Wire.maybe(Schema.String) }),
+    Wire.struct({
+      type: Schema.Literal("client_finished"),
+      reason: Wire.struct({ type: Wire.open("success", "errored", "interrupted") }),
+      detail: Wire.maybe(Schema.String),
+    }),
+    Wire.struct({
+      type: Schema.Literal("failed"),
+      category: Wire.open("user", "internal"),
+      reason: FailureReason,
+      message: Schema.String,
+    }),
+    Wire.unknownType("active", "cancelled", "client_finished", "failed"),
+  ),
 )
 
 /**
@@ -347,17 +380,19 @@ export type SessionStatus = typeof SessionStatus.Type
  * @since 0.1.0
  * @category session search
  */
-export const SessionSummary = Wire.struct({
-  sessionId: Schema.String,
-  createdAt: Wire.Timestamp,
-  owner: Schema.String,
-  projectId: Schema.String,
-  checkpointsCount: Schema.Finite,
-  status: Wire.maybe(SessionStatus),
-  displayName: Wire.maybe(Schema.String),
-  userMetadata: Wire.maybe(Wire.JsonObject),
-  checkpointStorageBytes: Wire.maybe(Schema.Finite),
-})
+export const SessionSummary = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    createdAt: Wire.Timestamp,
+    owner: Schema.String,
+    projectId: Schema.String,
+    checkpointsCount: Schema.Finite,
+    status: Wire.maybe(SessionStatus),
+    displayName: Wire.maybe(Schema.String),
+    userMetadata: Wire.maybe(Wire.JsonObject),
+    checkpointStorageBytes: Wire.maybe(Schema.Finite),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -369,10 +404,12 @@ export type SessionSummary = typeof SessionSummary.Type
  * @since 0.1.0
  * @category session search
  */
-export const SearchSessionsResponse = Wire.struct({
-  sessions: Schema.Array(SessionSummary),
-  nextCursor: Wire.maybe(SearchCursor),
-})
+export const SearchSessionsResponse = lazy(() =>
+  Wire.struct({
+    sessions: Schema.Array(SessionSummary),
+    nextCursor: Wire.maybe(SearchCursor),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -384,11 +421,13 @@ export type SearchSessionsResponse = typeof SearchSessionsResponse.Type
  * @since 0.1.0
  * @category samplers
  */
-export const SamplerInfo = Wire.struct({
-  samplerId: Schema.String,
-  baseModel: Schema.String,
-  modelPath: Wire.maybe(Schema.String),
-})
+export const SamplerInfo = lazy(() =>
+  Wire.struct({
+    samplerId: Schema.String,
+    baseModel: Schema.String,
+    modelPath: Wire.maybe(Schema.String),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -400,11 +439,13 @@ export type SamplerInfo = typeof SamplerInfo.Type
  * @since 0.1.0
  * @category sessions
  */
-export const TraceExport = Wire.struct({
-  status: Wire.open("pending", "ready", "failed"),
-  url: Wire.maybe(Schema.String),
-  error: Wire.maybe(Schema.String),
-})
+export const TraceExport = lazy(() =>
+  Wire.struct({
+    status: Wire.open("pending", "ready", "failed"),
+    url: Wire.maybe(Schema.String),
+    error: Wire.maybe(Schema.String),
+  }),
+)
 
 /**
  * @since 0.1.0

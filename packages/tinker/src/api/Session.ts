@@ -4,13 +4,14 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 
 /**
  * @since 0.1.0
  * @category config
  */
-export const ClientConfigRequest = Wire.struct({ sdkVersion: Schema.String })
+export const ClientConfigRequest = lazy(() => Wire.struct({ sdkVersion: Schema.String }))
 
 /**
  * The server's flags. A server that sends none of them means these defaults.
@@ -18,27 +19,29 @@ export const ClientConfigRequest = Wire.struct({ sdkVersion: Schema.String })
  * @since 0.1.0
  * @category config
  */
-export const ClientConfig = Wire.struct({
-  pjwtAuthEnabled: Wire.orElse(Schema.Boolean, false),
-  credentialDefaultSource: Wire.orElse(Wire.open("api_key", "credential_cmd"), "api_key"),
-  sampleDispatchBytesSemaphoreSize: Wire.orElse(Schema.Finite, 10_485_760),
-  inflightResponseBytesSemaphoreSize: Wire.orElse(Schema.Finite, 52_428_800),
-  /** Only a server that says so is trusted to put pieces in order that come out of order. */
-  parallelFwdbwdChunks: Wire.orElse(Schema.Boolean, false),
-  protoCompressFwdbwd: Wire.orElse(Schema.Boolean, false),
-  fwdbwdMaxChunkLen: Wire.orElse(Schema.Finite, 1024),
-  fwdbwdMaxChunkBytesCount: Wire.orElse(Schema.Finite, 5_000_000),
-  fwdbwdDispatchBytesSemaphoreSize: Wire.orElse(Schema.Finite, 50_000_000),
-  billingExceptionMaxPauseDurationSec: Wire.orElse(Schema.Finite, 3600),
-  sampleNoRetries: Wire.orElse(Schema.Boolean, false),
-  sampleEnableStuckDetection: Wire.orElse(Schema.Boolean, true),
-  sampleMaxConcurrentRequests: Wire.orElse(Schema.Finite, 2000),
-  usePyqwestTransport: Wire.orElse(Schema.Boolean, true),
-  createModelViaLoadWeights: Wire.orElse(Schema.Boolean, false),
-  sampleUseRetrieveFutures: Wire.orElse(Schema.Boolean, false),
-  customLossServerSide: Wire.orElse(Schema.Boolean, false),
-  sampleJoinSamplingSession: Wire.orElse(Schema.Boolean, false),
-})
+export const ClientConfig = lazy(() =>
+  Wire.struct({
+    pjwtAuthEnabled: Wire.orElse(Schema.Boolean, false),
+    credentialDefaultSource: Wire.orElse(Wire.open("api_key", "credential_cmd"), "api_key"),
+    sampleDispatchBytesSemaphoreSize: Wire.orElse(Schema.Finite, 10_485_760),
+    inflightResponseBytesSemaphoreSize: Wire.orElse(Schema.Finite, 52_428_800),
+    /** Only a server that says so is trusted to put pieces in order that come out of order. */
+    parallelFwdbwdChunks: Wire.orElse(Schema.Boolean, false),
+    protoCompressFwdbwd: Wire.orElse(Schema.Boolean, false),
+    fwdbwdMaxChunkLen: Wire.orElse(Schema.Finite, 1024),
+    fwdbwdMaxChunkBytesCount: Wire.orElse(Schema.Finite, 5_000_000),
+    fwdbwdDispatchBytesSemaphoreSize: Wire.orElse(Schema.Finite, 50_000_000),
+    billingExceptionMaxPauseDurationSec: Wire.orElse(Schema.Finite, 3600),
+    sampleNoRetries: Wire.orElse(Schema.Boolean, false),
+    sampleEnableStuckDetection: Wire.orElse(Schema.Boolean, true),
+    sampleMaxConcurrentRequests: Wire.orElse(Schema.Finite, 2000),
+    usePyqwestTransport: Wire.orElse(Schema.Boolean, true),
+    createModelViaLoadWeights: Wire.orElse(Schema.Boolean, false),
+    sampleUseRetrieveFutures: Wire.orElse(Schema.Boolean, false),
+    customLossServerSide: Wire.orElse(Schema.Boolean, false),
+    sampleJoinSamplingSession: Wire.orElse(Schema.Boolean, false),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -52,11 +55,13 @@ export type ClientConfig = typeof ClientConfig.Type
  * @since 0.1.0
  * @category config
  */
-export const DynamicConfig = Wire.struct({
-  refreshIntervalSec: Wire.orElse(Schema.Finite, 300),
-  sampleCancelEnabled: Wire.orElse(Schema.Boolean, false),
-  sampleCancelMaxBatchSize: Wire.orElse(Schema.Finite, 64),
-})
+export const DynamicConfig = lazy(() =>
+  Wire.struct({
+    refreshIntervalSec: Wire.orElse(Schema.Finite, 300),
+    sampleCancelEnabled: Wire.orElse(Schema.Boolean, false),
+    sampleCancelMaxBatchSize: Wire.orElse(Schema.Finite, 64),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -68,14 +73,16 @@ export type DynamicConfig = typeof DynamicConfig.Type
  * @since 0.1.0
  * @category session
  */
-export const CreateSessionRequest = Wire.struct({
-  tags: Wire.withDefault(Schema.Array(Schema.String), []),
-  userMetadata: Wire.withDefault(Wire.JsonObject, {}),
-  sdkVersion: Schema.String,
-  projectId: Wire.omitted(Schema.String),
-  displayName: Wire.omitted(Schema.String),
-  type: Wire.constant("create_session"),
-})
+export const CreateSessionRequest = lazy(() =>
+  Wire.struct({
+    tags: Wire.withDefault(Schema.Array(Schema.String), []),
+    userMetadata: Wire.withDefault(Wire.JsonObject, {}),
+    sdkVersion: Schema.String,
+    projectId: Wire.omitted(Schema.String),
+    displayName: Wire.omitted(Schema.String),
+    type: Wire.constant("create_session"),
+  }),
+)
 
 /**
  * The messages are for the user, at the level their names say.
@@ -83,28 +90,32 @@ export const CreateSessionRequest = Wire.struct({
  * @since 0.1.0
  * @category session
  */
-export const CreateSessionResponse = Wire.struct({
-  sessionId: Schema.String,
-  infoMessage: Wire.maybe(Schema.String),
-  warningMessage: Wire.maybe(Schema.String),
-  errorMessage: Wire.maybe(Schema.String),
-  type: Wire.constant("create_session"),
-})
+export const CreateSessionResponse = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    infoMessage: Wire.maybe(Schema.String),
+    warningMessage: Wire.maybe(Schema.String),
+    errorMessage: Wire.maybe(Schema.String),
+    type: Wire.constant("create_session"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category session
  */
-export const HeartbeatRequest = Wire.struct({
-  sessionId: Schema.String,
-  type: Wire.constant("session_heartbeat"),
-})
+export const HeartbeatRequest = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    type: Wire.constant("session_heartbeat"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category session
  */
-export const HeartbeatResponse = Wire.struct({ type: Wire.constant("session_heartbeat") })
+export const HeartbeatResponse = lazy(() => Wire.struct({ type: Wire.constant("session_heartbeat") }))
 
 /**
  * @since 0.1.0
@@ -124,21 +135,25 @@ export type FinishReason = typeof FinishReason.Type
  * @since 0.1.0
  * @category session
  */
-export const FinishSessionRequest = Wire.struct({
-  reason: Wire.struct({ type: FinishReason }),
-  detail: Wire.withDefault(Schema.NullOr(Schema.String), null),
-})
+export const FinishSessionRequest = lazy(() =>
+  Wire.struct({
+    reason: Wire.struct({ type: FinishReason }),
+    detail: Wire.withDefault(Schema.NullOr(Schema.String), null),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category capabilities
  */
-export const SupportedModel = Wire.struct({
-  modelName: Wire.maybe(Schema.String),
-  maxContextLength: Wire.maybe(Schema.Finite),
-  trainable: Wire.maybe(Schema.Boolean),
-  sampleable: Wire.maybe(Schema.Boolean),
-})
+export const SupportedModel = lazy(() =>
+  Wire.struct({
+    modelName: Wire.maybe(Schema.String),
+    maxContextLength: Wire.maybe(Schema.Finite),
+    trainable: Wire.maybe(Schema.Boolean),
+    sampleable: Wire.maybe(Schema.Boolean),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -150,7 +165,7 @@ export type SupportedModel = typeof SupportedModel.Type
  * @since 0.1.0
  * @category capabilities
  */
-export const ServerCapabilities = Wire.struct({ supportedModels: Schema.Array(SupportedModel) })
+export const ServerCapabilities = lazy(() => Wire.struct({ supportedModels: Schema.Array(SupportedModel) }))
 
 /**
  * @since 0.1.0
@@ -162,4 +177,4 @@ export type ServerCapabilities = typeof ServerCapabilities.Type
  * @since 0.1.0
  * @category capabilities
  */
-export const Health = Wire.struct({ status: Wire.open("ok") })
+export const Health = lazy(() => Wire.struct({ status: Wire.open("ok") }))

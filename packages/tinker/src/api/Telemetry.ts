@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 
 /**
@@ -30,27 +31,29 @@ const common = {
  * @since 0.1.0
  * @category telemetry
  */
-export const TelemetryEvent = Schema.Union(
-  Wire.struct({ ...common, event: Schema.Literal("SESSION_START") }),
-  Wire.struct({
-    ...common,
-    event: Schema.Literal("SESSION_END"),
-    /** `H:MM:SS.ffffff`. */
-    duration: Schema.String,
-  }),
-  Wire.struct({
-    ...common,
-    event: Schema.Literal("UNHANDLED_EXCEPTION"),
-    errorType: Schema.String,
-    errorMessage: Schema.String,
-    traceback: Wire.omitted(Schema.String),
-  }),
-  Wire.struct({
-    ...common,
-    event: Schema.Literal("GENERIC_EVENT"),
-    eventName: Schema.String,
-    eventData: Wire.withDefault(Wire.JsonObject, {}),
-  }),
+export const TelemetryEvent = lazy(() =>
+  Schema.Union(
+    Wire.struct({ ...common, event: Schema.Literal("SESSION_START") }),
+    Wire.struct({
+      ...common,
+      event: Schema.Literal("SESSION_END"),
+      /** `H:MM:SS.ffffff`. */
+      duration: Schema.String,
+    }),
+    Wire.struct({
+      ...common,
+      event: Schema.Literal("UNHANDLED_EXCEPTION"),
+      errorType: Schema.String,
+      errorMessage: Schema.String,
+      traceback: Wire.omitted(Schema.String),
+    }),
+    Wire.struct({
+      ...common,
+      event: Schema.Literal("GENERIC_EVENT"),
+      eventName: Schema.String,
+      eventData: Wire.withDefault(Wire.JsonObject, {}),
+    }),
+  ),
 )
 
 /**
@@ -63,16 +66,18 @@ export type TelemetryEvent = typeof TelemetryEvent.Type
  * @since 0.1.0
  * @category telemetry
  */
-export const TelemetryRequest = Wire.struct({
-  events: Schema.Array(TelemetryEvent),
-  platform: Schema.String,
-  sdkVersion: Schema.String,
-  sessionId: Schema.String,
-  processUuid: Schema.String,
-})
+export const TelemetryRequest = lazy(() =>
+  Wire.struct({
+    events: Schema.Array(TelemetryEvent),
+    platform: Schema.String,
+    sdkVersion: Schema.String,
+    sessionId: Schema.String,
+    processUuid: Schema.String,
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category telemetry
  */
-export const TelemetryResponse = Wire.struct({ status: Schema.Literal("accepted") })
+export const TelemetryResponse = lazy(() => Wire.struct({ status: Schema.Literal("accepted") }))

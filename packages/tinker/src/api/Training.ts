@@ -5,6 +5,7 @@
  */
 import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
+import { lazy } from "../internal/Lazy.ts"
 import * as Wire from "../internal/Wire.ts"
 import * as Optimizer from "../Optimizer.ts"
 
@@ -12,13 +13,15 @@ import * as Optimizer from "../Optimizer.ts"
  * @since 0.1.0
  * @category models
  */
-export const LoraConfig = Wire.struct({
-  rank: Wire.withDefault(Schema.Int.pipe(Schema.positive()), 32),
-  seed: Wire.omitted(Schema.Int),
-  trainUnembed: Wire.withDefault(Schema.Boolean, true),
-  trainMlp: Wire.withDefault(Schema.Boolean, true),
-  trainAttn: Wire.withDefault(Schema.Boolean, true),
-})
+export const LoraConfig = lazy(() =>
+  Wire.struct({
+    rank: Wire.withDefault(Schema.Int.pipe(Schema.positive()), 32),
+    seed: Wire.omitted(Schema.Int),
+    trainUnembed: Wire.withDefault(Schema.Boolean, true),
+    trainMlp: Wire.withDefault(Schema.Boolean, true),
+    trainAttn: Wire.withDefault(Schema.Boolean, true),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -30,62 +33,72 @@ export type LoraConfig = typeof LoraConfig.Type
  * @since 0.1.0
  * @category models
  */
-export const CreateModelRequest = Wire.struct({
-  sessionId: Schema.String,
-  modelSeqId: Schema.NonNegativeInt,
-  baseModel: Schema.String,
-  userMetadata: Wire.omitted(Wire.JsonObject),
-  loraConfig: Wire.withDefault(LoraConfig, {}),
-  optimizerConfig: Wire.withDefault(Optimizer.OptimizerConfig, Optimizer.adamw),
-  type: Wire.constant("create_model"),
-})
-
-/**
- * @since 0.1.0
- * @category models
- */
-export const CreateModelResult = Wire.struct({ modelId: Schema.String, type: Wire.constant("create_model") })
-
-/**
- * @since 0.1.0
- * @category models
- */
-export const UnloadModelRequest = Wire.struct({ modelId: Schema.String, type: Wire.constant("unload_model") })
-
-/**
- * @since 0.1.0
- * @category models
- */
-export const UnloadModelResult = Wire.struct({
-  modelId: Wire.maybe(Schema.String),
-  status: Wire.maybe(Schema.String),
-  type: Wire.constant("unload_model"),
-})
-
-/**
- * @since 0.1.0
- * @category models
- */
-export const GetInfoRequest = Wire.struct({ modelId: Schema.String, type: Wire.constant("get_info") })
-
-/**
- * @since 0.1.0
- * @category models
- */
-export const ModelInfo = Wire.struct({
-  modelId: Schema.String,
-  modelData: Wire.struct({
-    arch: Wire.maybe(Schema.String),
-    modelName: Wire.maybe(Schema.String),
-    /** May carry a revision after a colon. */
-    tokenizerId: Wire.maybe(Schema.String),
+export const CreateModelRequest = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    modelSeqId: Schema.NonNegativeInt,
+    baseModel: Schema.String,
+    userMetadata: Wire.omitted(Wire.JsonObject),
+    loraConfig: Wire.withDefault(LoraConfig, {}),
+    optimizerConfig: Wire.withDefault(Optimizer.OptimizerConfig, Optimizer.adamw),
+    type: Wire.constant("create_model"),
   }),
-  isLora: Wire.maybe(Schema.Boolean),
-  loraRank: Wire.maybe(Schema.Finite),
-  modelName: Wire.maybe(Schema.String),
-  optimizerConfig: Wire.orElse(Optimizer.OptimizerConfig, Optimizer.adamw),
-  type: Wire.constant("get_info"),
-})
+)
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const CreateModelResult = lazy(() =>
+  Wire.struct({ modelId: Schema.String, type: Wire.constant("create_model") }),
+)
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const UnloadModelRequest = lazy(() =>
+  Wire.struct({ modelId: Schema.String, type: Wire.constant("unload_model") }),
+)
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const UnloadModelResult = lazy(() =>
+  Wire.struct({
+    modelId: Wire.maybe(Schema.String),
+    status: Wire.maybe(Schema.String),
+    type: Wire.constant("unload_model"),
+  }),
+)
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const GetInfoRequest = lazy(() => Wire.struct({ modelId: Schema.String, type: Wire.constant("get_info") }))
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export const ModelInfo = lazy(() =>
+  Wire.struct({
+    modelId: Schema.String,
+    modelData: Wire.struct({
+      arch: Wire.maybe(Schema.String),
+      modelName: Wire.maybe(Schema.String),
+      /** May carry a revision after a colon. */
+      tokenizerId: Wire.maybe(Schema.String),
+    }),
+    isLora: Wire.maybe(Schema.Boolean),
+    loraRank: Wire.maybe(Schema.Finite),
+    modelName: Wire.maybe(Schema.String),
+    optimizerConfig: Wire.orElse(Optimizer.OptimizerConfig, Optimizer.adamw),
+    type: Wire.constant("get_info"),
+  }),
+)
 
 /**
  * @since 0.1.0
@@ -99,14 +112,16 @@ export type ModelInfo = typeof ModelInfo.Type
  * @since 0.1.0
  * @category checkpoints
  */
-export const LoadWeightsRequest = Wire.struct({
-  modelId: Schema.String,
-  seqId: Schema.NonNegativeInt,
-  path: Schema.String,
-  optimizer: Schema.Boolean,
-  weightsAccessToken: Wire.omitted(Schema.Redacted(Schema.String)),
-  type: Wire.constant("load_weights"),
-})
+export const LoadWeightsRequest = lazy(() =>
+  Wire.struct({
+    modelId: Schema.String,
+    seqId: Schema.NonNegativeInt,
+    path: Schema.String,
+    optimizer: Schema.Boolean,
+    weightsAccessToken: Wire.omitted(Schema.Redacted(Schema.String)),
+    type: Wire.constant("load_weights"),
+  }),
+)
 
 /**
  * Into a model that is made for it. Its id is not in the answer: it follows from session and number.
@@ -114,47 +129,53 @@ export const LoadWeightsRequest = Wire.struct({
  * @since 0.1.0
  * @category checkpoints
  */
-export const LoadWeightsAsModelRequest = Wire.struct({
-  sessionId: Schema.String,
-  modelSeqId: Schema.NonNegativeInt,
-  path: Schema.String,
-  optimizer: Schema.Boolean,
-  baseModel: Wire.omitted(Schema.String),
-  userMetadata: Wire.omitted(Wire.JsonObject),
-  optimizerConfig: Wire.omitted(Optimizer.OptimizerConfig),
-  weightsAccessToken: Wire.omitted(Schema.Redacted(Schema.String)),
-  type: Wire.constant("load_weights"),
-})
+export const LoadWeightsAsModelRequest = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    modelSeqId: Schema.NonNegativeInt,
+    path: Schema.String,
+    optimizer: Schema.Boolean,
+    baseModel: Wire.omitted(Schema.String),
+    userMetadata: Wire.omitted(Wire.JsonObject),
+    optimizerConfig: Wire.omitted(Optimizer.OptimizerConfig),
+    weightsAccessToken: Wire.omitted(Schema.Redacted(Schema.String)),
+    type: Wire.constant("load_weights"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const LoadWeightsResult = Wire.struct({
-  path: Wire.maybe(Schema.String),
-  modelId: Wire.maybe(Schema.String),
-  type: Wire.constant("load_weights"),
-})
+export const LoadWeightsResult = lazy(() =>
+  Wire.struct({
+    path: Wire.maybe(Schema.String),
+    modelId: Wire.maybe(Schema.String),
+    type: Wire.constant("load_weights"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const SaveWeightsRequest = Wire.struct({
-  modelId: Schema.String,
-  path: Schema.String,
-  seqId: Schema.NonNegativeInt,
-  overwrite: Wire.withDefault(Schema.Boolean, false),
-  ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
-  userMetadata: Wire.omitted(Wire.JsonObject),
-  type: Wire.constant("save_weights"),
-})
+export const SaveWeightsRequest = lazy(() =>
+  Wire.struct({
+    modelId: Schema.String,
+    path: Schema.String,
+    seqId: Schema.NonNegativeInt,
+    overwrite: Wire.withDefault(Schema.Boolean, false),
+    ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
+    userMetadata: Wire.omitted(Wire.JsonObject),
+    type: Wire.constant("save_weights"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const SaveWeightsResult = Wire.struct({ path: Schema.String, type: Wire.constant("save_weights") })
+export const SaveWeightsResult = lazy(() => Wire.struct({ path: Schema.String, type: Wire.constant("save_weights") }))
 
 /**
  * Either a named save (`path`) or one that only feeds a new sampling session (`samplingSessionSeqId`).
@@ -162,15 +183,17 @@ export const SaveWeightsResult = Wire.struct({ path: Schema.String, type: Wire.c
  * @since 0.1.0
  * @category checkpoints
  */
-export const SaveWeightsForSamplerRequest = Wire.struct({
-  modelId: Schema.String,
-  path: Wire.omitted(Schema.String),
-  samplingSessionSeqId: Wire.omitted(Schema.NonNegativeInt),
-  seqId: Schema.NonNegativeInt,
-  ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
-  userMetadata: Wire.omitted(Wire.JsonObject),
-  type: Wire.constant("save_weights_for_sampler"),
-}).pipe(Wire.exactlyOne("path", "samplingSessionSeqId"))
+export const SaveWeightsForSamplerRequest = lazy(() =>
+  Wire.struct({
+    modelId: Schema.String,
+    path: Wire.omitted(Schema.String),
+    samplingSessionSeqId: Wire.omitted(Schema.NonNegativeInt),
+    seqId: Schema.NonNegativeInt,
+    ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
+    userMetadata: Wire.omitted(Wire.JsonObject),
+    type: Wire.constant("save_weights_for_sampler"),
+  }).pipe(Wire.exactlyOne("path", "samplingSessionSeqId")),
+)
 
 /**
  * A named save tells the path, the other kind the session.
@@ -178,46 +201,52 @@ export const SaveWeightsForSamplerRequest = Wire.struct({
  * @since 0.1.0
  * @category checkpoints
  */
-export const SaveWeightsForSamplerResult = Wire.struct({
-  path: Wire.maybe(Schema.String),
-  samplingSessionId: Wire.maybe(Schema.String),
-  type: Wire.constant("save_weights_for_sampler"),
-})
+export const SaveWeightsForSamplerResult = lazy(() =>
+  Wire.struct({
+    path: Wire.maybe(Schema.String),
+    samplingSessionId: Wire.maybe(Schema.String),
+    type: Wire.constant("save_weights_for_sampler"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const SavedForSampler = Wire.struct({ path: Schema.String })
+export const SavedForSampler = lazy(() => Wire.struct({ path: Schema.String }))
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const SavedAsSamplingSession = Wire.struct({ samplingSessionId: Schema.String })
+export const SavedAsSamplingSession = lazy(() => Wire.struct({ samplingSessionId: Schema.String }))
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const SaveWeightsExternalRequest = Wire.struct({
-  modelId: Schema.String,
-  path: Schema.String,
-  seqId: Schema.NonNegativeInt,
-  ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
-  ageEncryptionRecipients: Wire.omitted(Schema.Array(Schema.String)),
-  type: Wire.constant("save_weights_external"),
-})
+export const SaveWeightsExternalRequest = lazy(() =>
+  Wire.struct({
+    modelId: Schema.String,
+    path: Schema.String,
+    seqId: Schema.NonNegativeInt,
+    ttlSeconds: Wire.omitted(Schema.NonNegativeInt),
+    ageEncryptionRecipients: Wire.omitted(Schema.Array(Schema.String)),
+    type: Wire.constant("save_weights_external"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category checkpoints
  */
-export const SaveWeightsExternalResult = Wire.struct({
-  path: Schema.String,
-  sizeBytes: Wire.maybe(Schema.Finite),
-  type: Wire.constant("save_weights_external"),
-})
+export const SaveWeightsExternalResult = lazy(() =>
+  Wire.struct({
+    path: Schema.String,
+    sizeBytes: Wire.maybe(Schema.Finite),
+    type: Wire.constant("save_weights_external"),
+  }),
+)
 
 const sensible = <A extends Optimizer.Optimizer, I>(schema: Schema.Schema<A, I>) =>
   schema.pipe(
@@ -235,19 +264,21 @@ const sensible = <A extends Optimizer.Optimizer, I>(schema: Schema.Schema<A, I>)
  * @since 0.1.0
  * @category training
  */
-export const OptimStepRequest = Wire.struct({
-  modelId: Schema.String,
-  seqId: Schema.NonNegativeInt,
-  adamParams: Wire.omitted(sensible(Optimizer.Adam)),
-  optimizerParams: Wire.omitted(sensible(Optimizer.Dimuon)),
-  type: Wire.constant("optim_step"),
-}).pipe(Wire.exactlyOne("adamParams", "optimizerParams"))
+export const OptimStepRequest = lazy(() =>
+  Wire.struct({
+    modelId: Schema.String,
+    seqId: Schema.NonNegativeInt,
+    adamParams: Wire.omitted(sensible(Optimizer.Adam)),
+    optimizerParams: Wire.omitted(sensible(Optimizer.Dimuon)),
+    type: Wire.constant("optim_step"),
+  }).pipe(Wire.exactlyOne("adamParams", "optimizerParams")),
+)
 
 /**
  * @since 0.1.0
  * @category training
  */
-export const OptimStepResult = Wire.struct({ metrics: Wire.orElse(Wire.Metrics, {}) })
+export const OptimStepResult = lazy(() => Wire.struct({ metrics: Wire.orElse(Wire.Metrics, {}) }))
 
 /**
  * @since 0.1.0
@@ -262,32 +293,38 @@ export type OptimStepResult = typeof OptimStepResult.Type
  * @since 0.1.0
  * @category custom loss
  */
-export const CustomLossNode = Wire.struct({
-  op: Schema.String,
-  name: Schema.String,
-  target: Schema.String,
-  args: Schema.Array(Wire.Json),
-  kwargs: Wire.JsonObject,
-})
+export const CustomLossNode = lazy(() =>
+  Wire.struct({
+    op: Schema.String,
+    name: Schema.String,
+    target: Schema.String,
+    args: Schema.Array(Wire.Json),
+    kwargs: Wire.JsonObject,
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category custom loss
  */
-export const CreateCustomLossRequest = Wire.struct({
-  sessionId: Schema.String,
-  customLossSeqId: Schema.NonNegativeInt,
-  name: Schema.String,
-  inputs: Schema.Array(Wire.struct({ name: Schema.String, rank: Schema.Literal(0, 1, 2) })),
-  graph: Wire.struct({ format: Wire.constant(1), nodes: Schema.Array(CustomLossNode) }),
-  type: Wire.constant("create_custom_loss"),
-})
+export const CreateCustomLossRequest = lazy(() =>
+  Wire.struct({
+    sessionId: Schema.String,
+    customLossSeqId: Schema.NonNegativeInt,
+    name: Schema.String,
+    inputs: Schema.Array(Wire.struct({ name: Schema.String, rank: Schema.Literal(0, 1, 2) })),
+    graph: Wire.struct({ format: Wire.constant(1), nodes: Schema.Array(CustomLossNode) }),
+    type: Wire.constant("create_custom_loss"),
+  }),
+)
 
 /**
  * @since 0.1.0
  * @category custom loss
  */
-export const CreateCustomLossResult = Wire.struct({
-  lossId: Schema.String,
-  type: Wire.constant("create_custom_loss"),
-})
+export const CreateCustomLossResult = lazy(() =>
+  Wire.struct({
+    lossId: Schema.String,
+    type: Wire.constant("create_custom_loss"),
+  }),
+)

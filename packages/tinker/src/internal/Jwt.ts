@@ -4,11 +4,15 @@ import * as Encoding from "effect/Encoding"
 import type * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
+import { lazy } from "./Lazy.ts"
 
 export const claims = <A, I>(schema: Schema.Schema<A, I>): ((token: Redacted.Redacted<string>) => Option.Option<A>) => {
-  const decode = Schema.decodeUnknownEither(Schema.parseJson(schema))
+  const Claims = lazy(() => Schema.parseJson(schema))
   return (token) =>
     Either.getRight(
-      Either.flatMap(Encoding.decodeBase64UrlString(Redacted.value(token).split(".")[1] ?? ""), (text) => decode(text)),
+      Either.flatMap(
+        Encoding.decodeBase64UrlString(Redacted.value(token).split(".")[1] ?? ""),
+        Schema.decodeUnknownEither(Claims),
+      ),
     )
 }

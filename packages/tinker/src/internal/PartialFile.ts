@@ -11,20 +11,23 @@ import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import type { FileFailed } from "../TinkerError.ts"
 import { fileFailed } from "./FileErrors.ts"
+import { lazy } from "./Lazy.ts"
 
 /** What the server said. The address is not among it: it may be a secret, and changes. */
-export const Whole = Schema.parseJson(
-  Schema.Struct({
-    /** For `If-Range`; without one the bytes can't be gone on with. */
-    validator: Schema.NullOr(Schema.String),
-    size: Schema.NullOr(Schema.NonNegativeInt),
-    checksums: Schema.Array(
-      Schema.Struct({
-        algorithm: Schema.Literal("sha512", "sha256", "crc32c", "crc32", "sha1", "md5"),
-        value: Schema.String,
-      }),
-    ),
-  }),
+export const Whole = lazy(() =>
+  Schema.parseJson(
+    Schema.Struct({
+      /** For `If-Range`; without one the bytes can't be gone on with. */
+      validator: Schema.NullOr(Schema.String),
+      size: Schema.NullOr(Schema.NonNegativeInt),
+      checksums: Schema.Array(
+        Schema.Struct({
+          algorithm: Schema.Literal("sha512", "sha256", "crc32c", "crc32", "sha1", "md5"),
+          value: Schema.String,
+        }),
+      ),
+    }),
+  ),
 )
 
 export type Whole = typeof Whole.Type

@@ -14,6 +14,7 @@ import type { RawAnswer } from "../Endpoint.ts"
 import { DeadlineExceeded, RequestFailed, type TinkerError, UnexpectedResponse } from "../TinkerError.ts"
 import type * as Transport from "../Transport.ts"
 import { requestId, shorten } from "./Answer.ts"
+import { lazy } from "./Lazy.ts"
 import { redactor } from "./Redact.ts"
 import { uptime } from "./Uptime.ts"
 
@@ -94,7 +95,7 @@ const isBeingBuilt = (error: TinkerError): boolean => error._tag === "Unavailabl
 /** How long a signed address is good for at least, where the server does not say. */
 const signedFor = Duration.minutes(15)
 
-const decodeArchive = Schema.decodeUnknownEither(Schema.parseJson(CheckpointArchive))
+const ArchiveText = lazy(() => Schema.parseJson(CheckpointArchive))
 
 interface Found {
   readonly url: string
@@ -117,7 +118,7 @@ const locate = (
       }),
     )
   if (status < 300) {
-    return Either.orElse(decodeArchive(new TextDecoder().decode(body)), () =>
+    return Either.orElse(Schema.decodeUnknownEither(ArchiveText)(new TextDecoder().decode(body)), () =>
       unexpected("Schema", "it is not the JSON that tells an address"),
     )
   }

@@ -14,6 +14,7 @@ import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import type * as SchemaAST from "effect/SchemaAST"
 import { describe } from "./Invalid.ts"
+import { lazy } from "./Lazy.ts"
 
 type Snake<S extends string> = S extends `${infer Head}${infer Tail}`
   ? `${Head extends Lowercase<Head> ? Head : `_${Lowercase<Head>}`}${Snake<Tail>}`
@@ -170,17 +171,21 @@ const json = <A extends Json>(
 }
 
 /** Anything that JSON can say without loss: no NaN, no bigint, no Date. */
-export const Json: Schema.Schema<Json> = json(
-  "Json",
-  () => true,
-  (fc) => fc.jsonValue().map((value) => value as Json),
+export const Json: Schema.Schema<Json> = lazy(() =>
+  json(
+    "Json",
+    () => true,
+    (fc) => fc.jsonValue().map((value) => value as Json),
+  ),
 )
 
 /** Free-form data of the user or the server. */
-export const JsonObject: Schema.Schema<JsonObject> = json(
-  "JsonObject",
-  (value) => isPlain(value) && !Array.isArray(value),
-  (fc) => fc.dictionary(fc.string(), fc.jsonValue()).map((value) => value as JsonObject),
+export const JsonObject: Schema.Schema<JsonObject> = lazy(() =>
+  json(
+    "JsonObject",
+    (value) => isPlain(value) && !Array.isArray(value),
+    (fc) => fc.dictionary(fc.string(), fc.jsonValue()).map((value) => value as JsonObject),
+  ),
 )
 
 /** The last member of a union by `type`: what a newer server may send, with all it said. */
@@ -202,38 +207,44 @@ export const unknownType = (...known: ReadonlyArray<string>) => {
  * A point in time. Read leniently: no zone means UTC, a space may stand for the `T`, digits below the millisecond
  * are cut. A cursor is not a time: it must go back to the server as it came.
  */
-export const Timestamp: Schema.Schema<DateTime.Utc, string> = Schema.transformOrFail(
-  Schema.String.pipe(Schema.pattern(/^\d{4}-\d{2}-\d{2}/, { message: () => "Expected an ISO 8601 time" })),
-  Schema.DateTimeUtcFromSelf.annotations({
-    arbitrary: () => (fc) =>
-      fc
-        .date({ min: new Date("0000-01-01"), max: new Date("9999-12-31"), noInvalidDate: true })
-        .map(DateTime.unsafeFromDate),
-  }),
-  {
-    strict: true,
-    decode: (text, _options, ast) => {
-      const iso = text.replace(/^(\S+) /, "$1T").replace(/(\.\d{3})\d+/, "$1")
-      const zoned = /T\d{2}:\d{2}(:\d{2}(\.\d+)?)?$/.test(iso) ? `${iso}Z` : iso
-      return ParseResult.fromOption(
-        DateTime.make(zoned).pipe(Option.map(DateTime.toUtc)),
-        () => new ParseResult.Type(ast, text, "Expected an ISO 8601 time"),
-      )
+export const Timestamp: Schema.Schema<DateTime.Utc, string> = lazy(() =>
+  Schema.transformOrFail(
+    Schema.String.pipe(Schema.pattern(/^\d{4}-\d{2}-\d{2}/, { message: () => "Expected an ISO 8601 time" })),
+    Schema.DateTimeUtcFromSelf.annotations({
+      arbitrary: () => (fc) =>
+        fc
+          .date({ min: new Date("0000-01-01"), max: new Date("9999-12-31"), noInvalidDate: true })
+          .map(DateTime.unsafeFromDate),
+    }),
+    {
+      strict: true,
+      decode: (text, _options, ast) => {
+        const iso = text.replace(/^(\S+) /, "$1T").replace(/(\.\d{3})\d+/, "$1")
+        const zoned = /T\d{2}:\d{2}(:\d{2}(\.\d+)?)?$/.test(iso) ? `${iso}Z` : iso
+        return ParseResult.fromOption(
+          DateTime.make(zoned).pipe(Option.map(DateTime.toUtc)),
+          () => new ParseResult.Type(ast, text, "Expected an ISO 8601 time"),
+        )
+      },
+      encode: (time) => ParseResult.succeed(DateTime.formatIso(time).replace(".000Z", "Z")),
     },
-    encode: (time) => ParseResult.succeed(DateTime.formatIso(time).replace(".000Z", "Z")),
-  },
-).annotations({ identifier: "Timestamp" })
+  ).annotations({ identifier: "Timestamp" }),
+)
 
-const Metric = Schema.Number.pipe(
-  Schema.filter((value) => Math.abs(value) !== Infinity || "Expected a number that JSON can say, or NaN"),
+const Metric = lazy(() =>
+  Schema.Number.pipe(
+    Schema.filter((value) => Math.abs(value) !== Infinity || "Expected a number that JSON can say, or NaN"),
+  ),
 )
 
 /** Named numbers. JSON has no NaN, so a server says null; here it is NaN again. An infinity can't be said at all. */
-export const Metrics = Schema.Record({
-  key: Schema.String,
-  value: Schema.transform(Schema.NullOr(Schema.Number), Metric, {
-    strict: true,
-    decode: (value) => value ?? Number.NaN,
-    encode: (value) => (Number.isNaN(value) ? null : value),
+export const Metrics = lazy(() =>
+  Schema.Record({
+    key: Schema.String,
+    value: Schema.transform(Schema.NullOr(Schema.Number), Metric, {
+      strict: true,
+      decode: (value) => value ?? Number.NaN,
+      encode: (value) => (Number.isNaN(value) ? null : value),
+    }),
   }),
-})
+)

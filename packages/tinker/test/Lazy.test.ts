@@ -1,0 +1,66 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Schema } from "effect"
+import { vi } from "vitest"
+import { lazy } from "../src/internal/Lazy.js"
+
+const counted = vi.hoisted(() => ({ made: 0, built: 0 }))
+
+vi.mock(import("../src/internal/Lazy.js"), async (original) => {
+  const { lazy } = await original()
+  return {
+    lazy: (build) => {
+      counted.made++
+      return lazy(() => {
+        counted.built++
+        return build()
+      })
+    },
+  }
+})
+
+describe("a lazy schema", () => {
+  const Fields = { name: Schema.String, size: Schema.optionalWith(Schema.Number, { default: () => 1 }) }
+
+  it("is built when it is first looked at, and once", () => {
+    const build = vi.fn(() => Schema.Struct(Fields))
+    const schema = lazy(build)
+    expect(build).not.toHaveBeenCalled()
+    expect(Schema.decodeSync(schema)({ name: "a" })).toEqual({ name: "a", size: 1 })
+    expect(schema.ast).toBe(schema.ast)
+    expect(build).toHaveBeenCalledTimes(1)
+  })
+
+  it("is a schema wherever one is expected", () => {
+    const schema = lazy(() => Schema.Struct(Fields))
+    expect(Schema.isSchema(schema)).toBe(true)
+    expect(schema.fields).toEqual(Fields)
+    expect(String(schema)).toBe(String(Schema.Struct(Fields)))
+    expect(schema.make({ name: "a", size: 2 })).toEqual({ name: "a", size: 2 })
+    expect(Schema.decodeSync(schema.pick("name"))({ name: "a" })).toEqual({ name: "a" })
+    expect(Schema.decodeSync(schema.annotations({ identifier: "Named" }))({ name: "a" })).toEqual({
+      name: "a",
+      size: 1,
+    })
+    const short = schema.pipe(Schema.filter(({ name }) => name.length < 3))
+    expect(Schema.is(short)({ name: "abc", size: 1 })).toBe(false)
+    const list = Schema.Struct({ all: Schema.Array(schema), one: Schema.Union(Schema.Null, schema) })
+    expect(Schema.decodeSync(list)({ all: [{ name: "a" }], one: { name: "b" } })).toEqual({
+      all: [{ name: "a", size: 1 }],
+      one: { name: "b", size: 1 },
+    })
+    class Opaque extends schema {}
+    expect(Schema.decodeSync(Opaque)({ name: "a" })).toEqual({ name: "a", size: 1 })
+  })
+
+  it("can be a field's signature", () => {
+    const schema = Schema.Struct({ name: lazy(() => Fields.size) })
+    expect(Schema.decodeSync(schema)({})).toEqual({ name: 1 })
+  })
+
+  it("is built by what is done, not by loading the SDK", async () => {
+    Object.assign(counted, { made: 0, built: 0 })
+    await import("../src/index.js")
+    expect(counted.made).toBeGreaterThan(100)
+    expect(counted.built).toBeLessThan(counted.made / 5)
+  })
+})

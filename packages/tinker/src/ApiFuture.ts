@@ -619,7 +619,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
       const attachNow: Service["attachNow"] = (fiber, kind, requestId, options) => {
         const time = timeOf(fiber)
         const queue = queueAt(time)
-        const { await: result, poll } = owner.launch(
+        const { await: result, poll } = owner.launchSoon(
           fiber,
           { operation: kind.type, requestId, onExit: told(options.onExit) },
           loop(kind, requestId, options, queue, time.uptime(), time),

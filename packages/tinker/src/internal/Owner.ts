@@ -11,13 +11,14 @@ import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
+import * as Runtime from "effect/Runtime"
 import * as Scope from "effect/Scope"
 import { ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../TinkerError.ts"
 import { shorten } from "./Answer.ts"
 import { exitOf, nothingLeft, type Stop } from "./Begun.ts"
 import { OneShot } from "./OneShot.ts"
 import { redactor } from "./Redact.ts"
-import { runBeside } from "./RunBeside.ts"
+import { surroundings } from "./RunBeside.ts"
 
 export interface About {
   /** What the error names, should the fiber die. */
@@ -39,13 +40,17 @@ export interface Owned<out A> {
 }
 
 export interface Owner {
-  readonly start: <A>(about: About, work: Effect.Effect<A, FutureError>) => Effect.Effect<Owned<A>>
-  /** The same at once, with all that the parent has around it. */
+  /** In a fiber, with all that the parent has around it. */
   readonly launch: <A>(
     parent: Fiber.RuntimeFiber<unknown, unknown>,
     about: About,
     work: Effect.Effect<A, FutureError>,
   ) => Owned<A>
+  /**
+   * The same, begun as soon as the parent has done what it can do at once: what it does next need not wait for this. It
+   * may be ended before it is begun.
+   */
+  readonly launchSoon: Owner["launch"]
   /**
    * The same for work that mostly needs no fiber: `start` begins it, gives the way to stop it, and tells once, maybe
    * before it returns, what is left to do: nothing if that is an `Exit`, else an effect, for which a fiber is made. The
@@ -123,14 +128,14 @@ class Held<A> extends OneShot<A, FutureError> implements Owned<A> {
     return this.known === undefined && this.fiber === undefined
   }
 
-  go(rest: Effect.Effect<A, FutureError>): void {
+  go(rest: Effect.Effect<A, FutureError>, around?: Runtime.Runtime<never>): void {
     if (!this.isLoose) return
     // Nothing of it is begun when the client is over.
     if (this.home.end !== undefined) return this.settle(interrupted)
     const exit = exitOf(rest)
     if (exit !== undefined) return this.settle(exit)
     this.halt = nothingLeft
-    this.fiber = runBeside(this.parent, rest)
+    this.fiber = Runtime.runFork(around ?? surroundings(this.parent), rest)
     // From outside: a fiber that was killed before its first step never runs anything of its own.
     this.fiber.addObserver((exit) => this.settle(exit))
   }
@@ -231,8 +236,13 @@ export const make = (
       return one
     }
 
-    const start: Owner["start"] = (about, work) =>
-      Effect.withFiberRuntime((parent) => Effect.succeed(launch(parent, about, work)))
+    const launchSoon: Owner["launchSoon"] = (parent, about, work) => {
+      const one = new Held<Effect.Effect.Success<typeof work>>(home, parent, about)
+      const around = surroundings(parent)
+      // Behind the parent's own in its line of things to do.
+      parent.currentScheduler.scheduleTask(() => one.go(work, around), 1, parent)
+      return one
+    }
 
-    return { start, launch, begin, scope, over: Deferred.await(over) }
+    return { launch, launchSoon, begin, scope, over: Deferred.await(over) }
   })

@@ -52,6 +52,22 @@ describe("a lazy schema", () => {
     expect(Schema.decodeSync(Opaque)({ name: "a" })).toEqual({ name: "a", size: 1 })
   })
 
+  it("is what it stands for, looked at from all sides, and can be written to", () => {
+    const real = Schema.Struct(Fields)
+    const schema = lazy(() => real)
+    expect(Object.keys(schema)).toEqual(Object.keys(real))
+    expect({ ...schema }).toEqual({ ...real })
+    expect(Reflect.ownKeys(schema).toSorted()).toEqual(Reflect.ownKeys(real).toSorted())
+    expect(Object.hasOwn(schema, "ast")).toBe(Object.hasOwn(real, "ast"))
+    expect(Object.getPrototypeOf(schema)).toBe(Object.getPrototypeOf(real))
+    expect(Object.assign(schema, { zz: 1 }).zz).toBe(1)
+    expect(Reflect.get(Object.defineProperty(schema, "yy", { value: 3 }), "yy")).toBe(3)
+    expect(Object.getOwnPropertyDescriptor(schema, "yy")).toMatchObject({ value: 3, configurable: false })
+    expect(() => (schema as unknown as () => void)()).toThrow(TypeError)
+    const signature = lazy(() => Fields.size)
+    expect(Object.keys(signature)).toEqual(Object.keys(Fields.size))
+  })
+
   it("can be a field's signature", () => {
     const schema = Schema.Struct({ name: lazy(() => Fields.size) })
     expect(Schema.decodeSync(schema)({})).toEqual({ name: 1 })

@@ -476,6 +476,64 @@ describe("whoever waits resumes", () => {
   )
 })
 
+describe("whoever leaves takes its operation along", () => {
+  // Wherever a fiber may be made to wait between two of its steps. (With fewer, it makes none.)
+  it.effect.each(Array.from({ length: 20 }, (_, i) => i + 10))("interrupted after a yield at %i", (budget) =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        yield* fault({ on: "optim_step", delay: "1 minute", times: 1 })
+        yield* client.enqueue.optimStep(adam)
+        yield* Effect.sleep("1 second")
+        const fiber = yield* Effect.fork(Effect.withMaxOpsBeforeYield(client.submit.saveState("left"), budget))
+        yield* Effect.yieldNow()
+        yield* Fiber.interrupt(fiber)
+        yield* Effect.sleep("2 minutes")
+        expect(yield* sent("optim_step")).toEqual([1])
+        expect(yield* sent("save_weights")).toEqual([])
+      }),
+    ),
+  )
+})
+
+it.effect("a tracer that throws keeps nobody waiting", () =>
+  run(
+    Effect.gen(function* () {
+      const client = yield* lora()
+      const tracer = Tracer.make({
+        context: (work) => work(),
+        span: (name, parent, context, links, startTime, kind) => ({
+          _tag: "Span",
+          name,
+          spanId: name,
+          traceId: "trace",
+          parent,
+          context,
+          status: { _tag: "Started", startTime },
+          attributes: new Map(),
+          links,
+          sampled: true,
+          kind,
+          end: () => {
+            if (name === "tinker.queue") throw new Error("a span that can't end")
+          },
+          attribute: () => {},
+          event: () => {},
+          addLinks: () => {},
+        }),
+      })
+      const first = yield* Effect.fork(ending(client.optimStep(adam).pipe(Effect.withTracer(tracer))))
+      const second = yield* Effect.fork(ending(client.optimStep(adam).pipe(Effect.withTracer(tracer))))
+      const third = yield* Effect.fork(ending(client.optimStep(adam)))
+      expect(yield* Fiber.join(Fiber.all([first, second, third]))).toEqual([
+        "ClientClosed",
+        "ClientClosed",
+        "ClientClosed",
+      ])
+    }),
+  ),
+)
+
 describe("checkpoints", () => {
   it.effect("are saved with all they can be given, and loaded", () =>
     run(

@@ -9,5 +9,18 @@ export const lazy = <S extends object>(build: () => S): S => {
   return new Proxy<S>(function () {} as unknown as S, {
     get: (_, key) => Reflect.get(schema(), key),
     has: (_, key) => Reflect.has(schema(), key),
+    set: (_, key, value) => Reflect.set(schema(), key, value),
+    // What can't be changed any more has to be in the proxy's target, too.
+    defineProperty: (target, key, property) =>
+      Reflect.defineProperty(schema(), key, property) && Reflect.defineProperty(target, key, property),
+    ownKeys: () => [...new Set([...Reflect.ownKeys(schema()), "prototype"])],
+    getOwnPropertyDescriptor: (target, key) => {
+      const property = Reflect.getOwnPropertyDescriptor(key === "prototype" ? target : schema(), key)
+      if (property === undefined || Reflect.getOwnPropertyDescriptor(target, key)?.configurable === false)
+        return property
+      return { ...property, configurable: true }
+    },
+    getPrototypeOf: () => Reflect.getPrototypeOf(schema()),
+    apply: (_, self, args) => Reflect.apply(schema() as never, self, args),
   })
 }

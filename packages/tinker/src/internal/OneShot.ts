@@ -16,19 +16,11 @@ export class OneShot<A, E> {
 
   /** Interrupting it leaves the others alone. */
   get await(): Effect.Effect<A, E> {
-    return this.awaitOr(Effect.void)
-  }
-
-  /** The same, with something to do for who is interrupted while it waits. */
-  awaitOr(leave: Effect.Effect<unknown>): Effect.Effect<A, E> {
     return Effect.async<A, E>((resume) => {
       if (this.known !== undefined) return resume(this.known)
       const waiting = (this.waiting ??= new Set())
       waiting.add(resume)
-      return Effect.suspend(() => {
-        waiting.delete(resume)
-        return leave
-      })
+      return Effect.sync(() => waiting.delete(resume))
     })
   }
 

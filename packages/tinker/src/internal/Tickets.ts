@@ -63,8 +63,8 @@ interface Pending<A> {
     readonly giveUp: (error: SubmitError) => void
   }
   readonly ticket: () => Ticket<A>
-  /** Who is interrupted while the operation still waits takes it back. */
-  readonly acknowledgedOrCancelled: () => Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError>
+  readonly acknowledged: OneShot<ApiFuture.ApiFuture<A>, SubmitError>
+  readonly cancel: Ticket<A>["cancel"]
 }
 
 const delayState = (error: TinkerError): string =>
@@ -188,9 +188,10 @@ const pend = <B, A>(
   })
 
   const leave = (exit: Exit.Exit<never, SubmitError>) => {
+    // First of all: a tracer that throws must not keep anybody waiting.
+    acknowledged.done(exit)
     waiting?.end(exit)
     trace?.end(exit)
-    acknowledged.done(exit)
   }
 
   const giveUp = (error: SubmitError) => leave(Exit.fail(error))
@@ -206,7 +207,8 @@ const pend = <B, A>(
   })
   return {
     job,
-    acknowledgedOrCancelled: () => acknowledged.awaitOr(cancel),
+    acknowledged,
+    cancel,
     ticket: () => {
       const wait = acknowledged.await
       return {
@@ -243,10 +245,15 @@ export const submit = <B, A>(
   deps: Deps,
   operation: Operation<B, A>,
 ): Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError> =>
-  begun(deps, operation, ({ acknowledgedOrCancelled, job }) => {
-    const refusal = deps.sequencer.obstacle(operation) ?? deps.turns.join(job)
-    return refusal === undefined ? acknowledgedOrCancelled() : Effect.fail(refusal)
-  })
+  begun(deps, operation, ({ acknowledged, cancel, job }) =>
+    // Nobody who was interrupted leaves its operation behind, wherever that happens.
+    Effect.uninterruptibleMask((restore) => {
+      const refusal = deps.sequencer.obstacle(operation) ?? deps.turns.join(job)
+      return refusal === undefined
+        ? Effect.onInterrupt(restore(acknowledged.await), () => cancel)
+        : Effect.fail(refusal)
+    }),
+  )
 
 /**
  * Two operations with nothing between them. If the first is not accepted the second is not sent, and fails with the

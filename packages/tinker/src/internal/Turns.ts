@@ -86,7 +86,11 @@ export const make = <E>(options: Options<E>): Effect.Effect<Turns<E>, never, Sco
     const giveUp = (jobs: Iterable<Job<E>>, error: E) => {
       for (const job of jobs) {
         leave(job)
-        job.giveUp(error)
+        try {
+          job.giveUp(error)
+        } catch {
+          // Of one, e.g. a tracer of the user's that throws: the others still have to be told.
+        }
       }
     }
     const giveUpAll = (error: E) => {

@@ -16,7 +16,7 @@ import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
-import * as Schema from "effect/Schema"
+import type * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
@@ -27,7 +27,7 @@ import * as Announcer from "./internal/Announcer.ts"
 import { exitOf } from "./internal/Begun.ts"
 import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
-import { readOptimStep } from "./internal/ReadByHand.ts"
+import { readerOf } from "./internal/ReadByHand.ts"
 import { current, type Trace, traced } from "./internal/Traced.ts"
 import { type Time, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
@@ -102,7 +102,7 @@ export interface Kind<out A> {
  */
 export const jsonKind = <A, I>(type: string, schema: Schema.Schema<A, I>): Kind<A> => ({
   type,
-  fromJson: (json) => Schema.decodeUnknownEither(schema)(json),
+  fromJson: (json) => readerOf(schema)(json),
   fromProtobuf: Option.none(),
 })
 
@@ -122,7 +122,7 @@ export const kinds = {
   createModel: jsonKind("CreateModel", Training.CreateModelResult),
   unloadModel: jsonKind("UnloadModel", Training.UnloadModelResult),
   loadWeights: jsonKind("LoadWeights", Training.LoadWeightsResult),
-  optimStep: { ...jsonKind("OptimStep", Training.OptimStepResult), fromJson: readOptimStep },
+  optimStep: jsonKind("OptimStep", Training.OptimStepResult),
   saveWeights: jsonKind("SaveWeights", Training.SaveWeightsResult),
   /** Of a save with a name. */
   saveWeightsForSampler: jsonKind("SaveWeightsForSampler", Training.SavedForSampler),

@@ -11,7 +11,7 @@ import { Accepted } from "../api/Futures.ts"
 import { HeartbeatResponse } from "../api/Session.ts"
 import { OptimStepResult } from "../api/Training.ts"
 
-export type Reader = (value: unknown) => Either.Either<unknown, ParseResult.ParseError>
+export type Reader<out A = unknown> = (value: unknown) => Either.Either<A, ParseResult.ParseError>
 
 /** Not prepared beforehand: at start-up that would cost, and it is hardly ever needed. */
 const bySchema = <A, I>(schema: Schema.Schema<A, I>, value: unknown) => Schema.decodeUnknownEither(schema)(value)
@@ -20,7 +20,7 @@ const isText = Predicate.isString
 const isMissing = Predicate.isNullable
 
 /** The answer to every submission. */
-const accepted: Reader = (value) => {
+const accepted: Reader<Accepted> = (value) => {
   if (!Predicate.isRecord(value)) return bySchema(Accepted, value)
   const { model_id: modelId, request_id: requestId, sample_sequence_ids: ids } = value
   const isPlain =
@@ -32,17 +32,17 @@ const accepted: Reader = (value) => {
     requestId,
     modelId: Option.fromNullable(modelId),
     sampleSequenceIds: Option.fromNullable(ids),
-  } satisfies Accepted)
+  })
 }
 
 /** Hours of training are mostly heartbeats. */
-const heartbeat: Reader = (value) =>
+const heartbeat: Reader<typeof HeartbeatResponse.Type> = (value) =>
   Predicate.isRecord(value) && (isMissing(value["type"]) || value["type"] === "session_heartbeat")
-    ? Either.right({} satisfies typeof HeartbeatResponse.Type)
+    ? Either.right({})
     : bySchema(HeartbeatResponse, value)
 
 /** The result of every update. */
-export const readOptimStep = (value: unknown): Either.Either<OptimStepResult, ParseResult.ParseError> => {
+const optimStep: Reader<OptimStepResult> = (value) => {
   const given = Predicate.isRecord(value) ? value["metrics"] : undefined
   if (!Predicate.isRecord(given) || Array.isArray(given)) return bySchema(OptimStepResult, value)
   const metrics: Record<string, number> = {}
@@ -58,8 +58,10 @@ export const readOptimStep = (value: unknown): Either.Either<OptimStepResult, Pa
 const byHand = new Map<unknown, Reader>([
   [Accepted, accepted],
   [HeartbeatResponse, heartbeat],
+  [OptimStepResult, optimStep],
 ])
 
 /** What reads the values of this schema. */
-export const readerOf = (schema: Schema.Schema.AnyNoContext): Reader =>
-  byHand.get(schema) ?? Schema.decodeUnknownEither(schema)
+export const readerOf = <A, I>(schema: Schema.Schema<A, I>): Reader<A> =>
+  // Each stands beside the schema whose values it reads.
+  (byHand.get(schema) as Reader<A> | undefined) ?? Schema.decodeUnknownEither(schema)

@@ -113,6 +113,8 @@ export const layer = (options?: Options): Layer.Layer<HttpClient.HttpClient> =>
 class Pools {
   readonly maxBytes: number
   readonly highWaterMark: number
+  /** Does a body that is asked for piece by piece tell when a piece was sent? Not over HTTP/2, nor if sockets buffer all. */
+  readonly tellsWhenSent: boolean
   /** Frees the connection of an answer that was dropped with its body unread. */
   readonly abandoned = new FinalizationRegistry<Exchange>((exchange) => exchange.abort())
 
@@ -127,6 +129,8 @@ class Pools {
     // Within what zlib takes.
     this.maxBytes = Math.max(1, Math.min(options.maxInflatedBytes ?? 256 * 1024 * 1024, constants.MAX_LENGTH))
     this.highWaterMark = options.highWaterMark ?? 64 * 1024
+    this.tellsWhenSent =
+      options.allowH2 !== true && !Object.keys(options.connect ?? {}).some((name) => /highWaterMark$/i.test(name))
   }
 
   /** The pool for this origin, `undefined` if it is none, and the reason if there will be none. */
@@ -243,7 +247,7 @@ const headersOf = (request: HttpClientRequest.HttpClientRequest): Array<string> 
   return out
 }
 
-type RequestBody = Undici.Dispatcher.DispatchOptions["body"]
+type RequestBody = NonNullable<Undici.Dispatcher.DispatchOptions["body"]> | null
 
 const send = (
   pools: Pools,
@@ -251,7 +255,7 @@ const send = (
 ): Effect.Effect<HttpClientResponse.HttpClientResponse, HttpClientError.RequestError> => {
   switch (request.body._tag) {
     case "Empty":
-      return dispatch(pools, request, undefined)
+      return dispatch(pools, request, null)
     case "Uint8Array":
       return dispatch(pools, request, request.body.body)
     case "FormData":
@@ -293,7 +297,7 @@ const dispatch = (
       return Effect.fail(new HttpClientError.RequestError({ request, reason: "Transport", cause: pool }))
     }
     const exchange = new Exchange(
-      { path: address[1], method: request.method, headers: headersOf(request), body: body ?? null },
+      { path: address[1], method: request.method, headers: headersOf(request), body },
       pools.highWaterMark,
     )
     // An answer that came at the moment of an interruption is not lost: its connection is freed.
@@ -341,6 +345,22 @@ const flatten = (headers: Exchange["headers"]): Record<string, string> => {
   return out
 }
 
+/**
+ * A body about which somebody wants to know when it was sent is not given but asked for: undici asks for more when the
+ * socket is drained, so nothing of what it got before is still to be written; or when it is closed. That holds for what
+ * is more than a socket buffers.
+ */
+const told = ({ body, onBodySent }: HttpDirect.Outgoing, headers: Array<string>): RequestBody => {
+  if (onBodySent === undefined || !(body instanceof Uint8Array) || body.length < 1024 * 1024) return body ?? null
+  headers.push("content-length", String(body.length))
+  const asked = async function* () {
+    yield body
+    onBodySent()
+  }
+  // It takes anything that can be iterated, which its types don't tell.
+  return asked() as unknown as Readable
+}
+
 /** The short way: what `execute` and reading the body do, in one callback. */
 const sendDirect =
   (pools: Pools): HttpDirect.Send =>
@@ -360,7 +380,8 @@ const sendDirect =
       return () => {}
     }
     const headers = [...request.headers, "accept-encoding", "gzip, deflate"]
-    const { method, body = null } = request
+    const { method } = request
+    const body = pools.tellsWhenSent ? told(request, headers) : (request.body ?? null)
     const exchange = new Exchange({ path: address[1], method, headers, body }, pools.highWaterMark)
     exchange.unbounded = true
     const deliver = (body: Uint8Array) => {

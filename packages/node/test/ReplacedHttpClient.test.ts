@@ -1,23 +1,8 @@
 /** Whoever brings an `HttpClient` of their own gets the same SDK: every operation works over fetch, on a real socket. */
-import { createServer, type IncomingHttpHeaders, type Server } from "node:http"
-import type { AddressInfo } from "node:net"
 import { FetchHttpClient, type HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { UndiciHttpClient } from "@effect-tinker/node"
-import {
-  Arbitrary,
-  Chunk,
-  Effect,
-  Either,
-  FastCheck,
-  Layer,
-  Option,
-  Predicate,
-  Redacted,
-  Runtime,
-  Schema,
-  Stream,
-} from "effect"
+import { Arbitrary, Chunk, Effect, Either, FastCheck, Layer, Option, Predicate, Redacted, Schema, Stream } from "effect"
 import {
   Api,
   CustomLoss,
@@ -31,57 +16,7 @@ import {
   TinkerConfig,
   Transport,
 } from "effect-tinker"
-import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-
-interface Request {
-  readonly method: string
-  readonly path: string
-  readonly headers: IncomingHttpHeaders
-  readonly body: Buffer
-}
-
-interface Answer {
-  readonly status: number
-  readonly headers: Readonly<Record<string, string>>
-  readonly body: Uint8Array | string
-}
-
-/** A server behind a socket; it hangs up on what fails. */
-const listen = (answer: (request: Request) => Effect.Effect<Answer, unknown>) =>
-  Effect.gen(function* () {
-    const runtime = yield* Effect.runtime<never>()
-    const server = yield* Effect.acquireRelease(
-      Effect.async<Server>((resume) => {
-        const server = createServer((request, response) => {
-          const chunks: Array<Buffer> = []
-          request.on("data", (chunk: Buffer) => chunks.push(chunk))
-          request.on("end", () => {
-            const { headers, method = "", url: path = "" } = request
-            const answered = Effect.match(answer({ method, path, headers, body: Buffer.concat(chunks) }), {
-              onFailure: () => response.destroy(),
-              onSuccess: ({ body, headers, status }) => response.writeHead(status, headers).end(body),
-            })
-            Runtime.runFork(runtime, answered)
-          })
-        })
-        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-      }),
-      (server) =>
-        Effect.async<void>((resume) => {
-          server.close(() => resume(Effect.void))
-          server.closeAllConnections()
-        }),
-    )
-    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  })
-
-const scripted = Effect.gen(function* () {
-  const server = yield* ScriptedServer.make()
-  return yield* listen(({ body, headers, method, path }) => {
-    const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
-    return server.handle({ method, path, headers: texts, body })
-  })
-})
+import { listen, type Request, scripted } from "./support/ScriptedSocket.ts"
 
 const on = (http: Layer.Layer<HttpClient.HttpClient>, baseUrl: string) =>
   Tinker.layer().pipe(

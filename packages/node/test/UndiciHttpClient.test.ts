@@ -855,6 +855,87 @@ describe("the short way", () => {
     }),
   )
 
+  describe("tells when it has let go of a body", () => {
+    // More than sockets and the system keep on their way.
+    const body = new Uint8Array(64 * 1024 * 1024).map((_, at) => at % 251)
+    const head = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+
+    /** Sends it, and gives whether it had been told when the answer came. */
+    const sendTold = (client: HttpClient.HttpClient, url: string, body: string | Uint8Array) => {
+      const told = { sent: 0, atAnswer: 0 }
+      const onBodySent = () => void told.sent++
+      return {
+        told,
+        outcome: Effect.map(sendDirect(client, { url, body, onBodySent }), (outcome) => {
+          told.atAnswer = told.sent
+          return answer(outcome)
+        }),
+      }
+    }
+
+    it.scopedLive("which is not before the last byte was taken from it", () =>
+      Effect.gen(function* () {
+        const client = yield* UndiciHttpClient.make()
+        const received: Array<Buffer> = []
+        let toldAtStart: number | undefined
+        const { url } = yield* rawServer((socket) => {
+          socket.once("data", (first: Buffer) => {
+            received.push(first)
+            toldAtStart = told.sent
+            let size = first.length
+            socket.on("data", (chunk: Buffer) => {
+              received.push(chunk)
+              size += chunk.length
+              if (size > body.length) socket.end(`${head}ok`)
+            })
+          })
+        })
+        const { outcome, told } = sendTold(client, url, body)
+        expect((yield* outcome).status).toBe(200)
+        expect([toldAtStart, told]).toEqual([0, { sent: 1, atAnswer: 1 }])
+        const all = Buffer.concat(received)
+        const end = all.indexOf("\r\n\r\n") + 4
+        expect(all.subarray(0, end).toString()).toContain(`content-length: ${body.length}\r\n`)
+        expect(all.subarray(end).equals(body)).toBe(true)
+      }),
+    )
+
+    it.scopedLive("not by an answer that comes while it is being sent", () =>
+      Effect.gen(function* () {
+        const client = yield* UndiciHttpClient.make()
+        const { url } = yield* rawServer((socket) => {
+          socket.once("data", () => {
+            socket.pause()
+            socket.write(`${head}no`)
+          })
+        })
+        const { outcome, told } = sendTold(client, url, body)
+        expect((yield* outcome).status).toBe(200)
+        expect(told.atAnswer).toBe(0)
+      }),
+    )
+
+    it.scopedLive("and of what it can't tell it says nothing", () =>
+      Effect.gen(function* () {
+        const { url } = yield* serve((request, response) => {
+          request.resume()
+          request.on("end", () => response.end(request.headers["content-length"]))
+        })
+        const cases = [
+          [yield* UndiciHttpClient.make(), new Uint8Array(1000)],
+          [yield* UndiciHttpClient.make(), "x".repeat(2_000_000)],
+          [yield* UndiciHttpClient.make({ allowH2: true }), new Uint8Array(2_000_000)],
+          [yield* UndiciHttpClient.make({ connect: { writableHighWaterMark: 1e9 } as object }), new Uint8Array(2e6)],
+        ] as const
+        for (const [client, body] of cases) {
+          const { outcome, told } = sendTold(client, url, body)
+          expect(new TextDecoder().decode((yield* outcome).body)).toBe(String(body.length))
+          expect(told.sent).toBe(0)
+        }
+      }),
+    )
+  })
+
   it.scopedLive("tells what went wrong, and whether the request was on its way", () =>
     Effect.gen(function* () {
       const client = yield* UndiciHttpClient.make()

@@ -17,6 +17,7 @@ import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import type * as Schema from "effect/Schema"
+import type * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Api from "./Api.ts"
@@ -161,12 +162,13 @@ export interface Options {
 export interface Service {
   /** The future of a request by its id: one that was just submitted, or one from before a restart. */
   readonly attach: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<ApiFuture<A>>
-  /** The same at once, with all that this fiber has around it. */
+  /** The same at once, with all that this fiber has around it, or had when that was looked at. */
   readonly attachNow: <A>(
     fiber: Fiber.RuntimeFiber<unknown, unknown>,
     kind: Kind<A>,
     requestId: string,
     options: Options,
+    around?: Runtime.Runtime<never>,
   ) => ApiFuture<A>
   /** The result, asked for by the fiber that wants it and not beyond its end. `onExit` is not told. */
   readonly follow: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<A, FutureError>
@@ -616,22 +618,27 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
     const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
       const owner = yield* Owner.make(session.lost, operation)
 
-      const attachNow: Service["attachNow"] = (fiber, kind, requestId, options) => {
+      const attachNow: Service["attachNow"] = (fiber, kind, requestId, options, around) => {
         const time = timeOf(fiber)
         const queue = queueAt(time)
-        const { await: result, poll } = owner.launchSoon(
+        const owned = owner.launch(
           fiber,
           { operation: kind.type, requestId, onExit: told(options.onExit) },
           loop(kind, requestId, options, queue, time.uptime(), time),
+          around,
         )
+        // Each is made for who asks for it.
         return {
           requestId,
           requestIds: [requestId],
-          await: result,
-          poll,
-          // Made for who watches.
+          get await() {
+            return owned.await
+          },
+          get poll() {
+            return owned.poll
+          },
           get queueState() {
-            return Stream.interruptWhen(queue.changes, Effect.exit(result))
+            return Stream.interruptWhen(queue.changes, Effect.exit(owned.await))
           },
         }
       }
@@ -659,8 +666,12 @@ export const layer: Layer.Layer<Futures, never, Transport | Session | Config.Tin
 export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> => ({
   requestId: self.requestId,
   requestIds: self.requestIds,
-  await: Effect.map(self.await, f),
-  poll: Effect.map(self.poll, Option.map(f)),
+  get await() {
+    return Effect.map(self.await, f)
+  },
+  get poll() {
+    return Effect.map(self.poll, Option.map(f))
+  },
   get queueState() {
     return self.queueState
   },

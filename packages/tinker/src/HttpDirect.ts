@@ -29,7 +29,10 @@ export interface Outgoing {
   readonly purpose: Purpose
   /** Name and value in turn, names in lower case and each once. */
   readonly headers: ReadonlyArray<string>
+  /** After `onBodySent` its memory may hold something else: who keeps it longer keeps a copy. */
   readonly body: string | Uint8Array | undefined
+  /** Called at most once, by a client that can tell: it has let go of the body, and so has all that is below it. */
+  readonly onBodySent?: (() => void) | undefined
 }
 
 /**

@@ -68,6 +68,12 @@ export interface CallOptions {
    * @internal
    */
   readonly own?: Readonly<Record<string, string>> | undefined
+  /**
+   * Called when the HTTP client has let go of the body of the first attempt, if it can tell.
+   *
+   * @internal
+   */
+  readonly onBodySent?: (() => void) | undefined
   /** Kept across all attempts of this call; give one to keep it across calls, too. */
   readonly idempotencyKey?: string | undefined
   /** In place of the configured one, e.g. of somebody who shares weights. */
@@ -355,6 +361,7 @@ class Request<A> {
   private next(token: Redacted.Redacted<string>): Http.Attempt {
     const { operation, purpose, redirect, scheme } = this.endpoint
     const { body, method } = this.rendered
+    const retryCount = this.attempts++
     return {
       operation,
       purpose,
@@ -367,12 +374,13 @@ class Request<A> {
       scheme,
       token,
       idempotencyKey: this.idempotencyKey,
-      retryCount: this.attempts++,
+      retryCount,
       timeout: this.timeout,
       startedAt: this.startedAt,
       clock: this.time.clock,
       meter: this.prepared.meter,
       trace: this.trace,
+      onBodySent: retryCount === 0 ? this.options.onBodySent : undefined,
       // An input's own secrets can come back in the server's words, too.
       redact: (text) =>
         redactor([token, ...this.shared.secrets, ...secretsIn(this.options.headers ?? {}), ...this.rendered.secrets])(

@@ -56,6 +56,7 @@ export interface Attempt {
   readonly trace: Trace | undefined
   /** Set where requests are counted. */
   readonly meter: Meter | undefined
+  readonly onBodySent: (() => void) | undefined
 }
 
 export interface Reply {
@@ -352,8 +353,8 @@ export const make = (
       within<A, E>(
         attempt,
         (running) => {
-          const { body, method, purpose, url } = attempt
-          const outgoing = { method, url, purpose, headers: headersOf(attempt), body: body?.bytes }
+          const { body, method, onBodySent, purpose, url } = attempt
+          const outgoing = { method, url, purpose, headers: headersOf(attempt), body: body?.bytes, onBodySent }
           const done = (outcome: HttpDirect.Outcome) => {
             let result
             try {

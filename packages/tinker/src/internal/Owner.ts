@@ -40,17 +40,13 @@ export interface Owned<out A> {
 }
 
 export interface Owner {
-  /** In a fiber, with all that the parent has around it. */
+  /** In a fiber, with all that the parent has around it, or had when that was looked at. */
   readonly launch: <A>(
     parent: Fiber.RuntimeFiber<unknown, unknown>,
     about: About,
     work: Effect.Effect<A, FutureError>,
+    around?: Runtime.Runtime<never>,
   ) => Owned<A>
-  /**
-   * The same, begun as soon as the parent has done what it can do at once: what it does next need not wait for this. It
-   * may be ended before it is begun.
-   */
-  readonly launchSoon: Owner["launch"]
   /**
    * The same for work that mostly needs no fiber: `start` begins it, gives the way to stop it, and tells once, maybe
    * before it returns, what is left to do: nothing if that is an `Exit`, else an effect, for which a fiber is made. The
@@ -230,19 +226,12 @@ export const make = (
       parent: Fiber.RuntimeFiber<unknown, unknown>,
       about: About,
       work: Effect.Effect<A, FutureError>,
+      around?: Runtime.Runtime<never>,
     ): Owned<A> => {
       const one = new Held<A>(home, parent, about)
-      one.go(work)
+      one.go(work, around)
       return one
     }
 
-    const launchSoon: Owner["launchSoon"] = (parent, about, work) => {
-      const one = new Held<Effect.Effect.Success<typeof work>>(home, parent, about)
-      const around = surroundings(parent)
-      // Behind the parent's own in its line of things to do.
-      parent.currentScheduler.scheduleTask(() => one.go(work, around), 1, parent)
-      return one
-    }
-
-    return { launch, launchSoon, begin, scope, over: Deferred.await(over) }
+    return { launch, begin, scope, over: Deferred.await(over) }
   })

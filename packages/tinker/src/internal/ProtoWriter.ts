@@ -5,6 +5,8 @@
  * Arrays are copied as they lie in memory, which is the wire's little-endian order on every machine that runs this.
  */
 
+import * as RequestMemory from "./RequestMemory.ts"
+
 const encoder = new TextEncoder()
 
 /** A field's number and wire type, as one varint announces them. */
@@ -13,16 +15,6 @@ export type Tag = number
 export const varintTag = (field: { readonly number: number }): Tag => field.number << 3
 export const doubleTag = (field: { readonly number: number }): Tag => (field.number << 3) | 1
 export const lengthTag = (field: { readonly number: number }): Tag => (field.number << 3) | 2
-
-interface Native {
-  readonly Buffer?: { readonly allocUnsafeSlow: (size: number) => Uint8Array<ArrayBuffer> }
-}
-
-const { Buffer }: Native = globalThis as Native
-
-/** Every byte is written or cut off, so where the engine offers memory that was not zeroed we take that. */
-const memory = (size: number): Uint8Array<ArrayBuffer> =>
-  Buffer === undefined ? new Uint8Array(size) : new Uint8Array(Buffer.allocUnsafeSlow(size).buffer)
 
 export class ProtoWriter {
   private buffer: Uint8Array<ArrayBuffer>
@@ -37,9 +29,9 @@ export class ProtoWriter {
 
   /** A buffer that turns out to be too small grows; a good guess saves the copy. */
   constructor(capacity: number) {
-    this.buffer = memory(capacity)
+    this.buffer = RequestMemory.take(capacity)
     this.view = new DataView(this.buffer.buffer)
-    this.start = capacity
+    this.start = this.buffer.length
   }
 
   /** How much is written; given to `close` it ends the message that began there. */
@@ -129,7 +121,7 @@ export class ProtoWriter {
   private reserve(size: number): void {
     if (size > this.start) {
       const { buffer, written } = this
-      this.buffer = memory(2 * buffer.length + size)
+      this.buffer = RequestMemory.take(2 * buffer.length + size)
       this.view = new DataView(this.buffer.buffer)
       this.buffer.set(buffer.subarray(this.start), this.buffer.length - written)
       this.start = this.buffer.length - written

@@ -31,6 +31,7 @@ import type { CallOptions, Service as Transport } from "../Transport.ts"
 import { attempt, awaited, exitOf, type Stop } from "./Begun.ts"
 import { fingerprint } from "./Hash.ts"
 import { idempotencyKey } from "./IdempotencyKey.ts"
+import * as RequestMemory from "./RequestMemory.ts"
 import { isTraced } from "./Traced.ts"
 import { timeOf } from "./Uptime.ts"
 
@@ -162,6 +163,11 @@ export interface Start {
 export interface Sequencer {
   /** To be called by one fiber at a time, in the order of the users' calls. */
   readonly submit: (call: Call) => Effect.Effect<void, SubmitError>
+  /**
+   * Writes the request that will probably be submitted next while the one before it is on its way. Nothing is lost if
+   * it is another one, or if it gets another number or form: then it is written again.
+   */
+  readonly prepare: (requests: Call["requests"]) => void
   /** Sends again what an earlier life of the client may or may not have sent. */
   readonly resend: (
     call: Call,
@@ -214,11 +220,22 @@ const isDislikedForm = (error: SubmitError): boolean =>
   error._tag === "RequestRejected" &&
   (error.reason === "UnsupportedMediaType" || error.reason === "BadRequest" || error.reason === "Unprocessable")
 
+/** In bytes: a request that is written ahead is not in the budget yet. */
+const mostAhead = 1024 * 1024
+
 const conflictDelays = [500, 1_000, 2_000]
 
 const bytesOf = (rendered: Endpoint.Rendered): Uint8Array => {
   const bytes = rendered.body?.bytes ?? ""
   return typeof bytes === "string" ? new TextEncoder().encode(bytes) : bytes
+}
+
+/** To be called by the server's word that it has the request, and by the HTTP client's that nobody reads it any more. */
+const releasing = ({ body }: Endpoint.Rendered): (() => void) => {
+  let holders = 2
+  return () => {
+    if (--holders === 0 && body !== undefined && typeof body.bytes !== "string") RequestMemory.giveBack(body.bytes)
+  }
 }
 
 /** A request with its number, ready to go. */
@@ -305,6 +322,26 @@ export const make = (options: Options): Sequencer => {
       rendered,
       idempotencyKey: idempotencyKey(),
     }))
+
+  /** The number of the request that is on its way, and waits for nothing but the server's word. */
+  let onItsWay: number | undefined
+  /** Written ahead. */
+  let ahead: { readonly request: Request; readonly letter: Letter } | undefined
+  /** The form of passes that the server is known to read. */
+  let spoken: Form["wire"]
+  const prepare: Sequencer["prepare"] = ([request, ...more]) => {
+    ahead = undefined
+    // What is big is written when the budget has room for it, and of several pieces the order is not certain.
+    if (onItsWay === undefined || request === undefined || more.length > 0 || request.bytes > mostAhead) return
+    const form = request.forms.find(({ wire }) => wire === undefined || wire === spoken)
+    const letter = form && letterOf(form, onItsWay + 1)
+    if (letter !== undefined && Either.isRight(letter)) ahead = { request, letter: letter.right }
+  }
+  const writtenAhead = (request: Request): Letter | undefined => {
+    const letter = ahead?.request === request ? ahead.letter : undefined
+    ahead = undefined
+    return letter
+  }
 
   const asking = Effect.unsafeMakeSemaphore(1)
   /** Until there is a good result, or none can come any more. */
@@ -564,10 +601,12 @@ export const make = (options: Options): Sequencer => {
       if (request === undefined) return Effect.dieMessage(`no chunk ${chunk}`)
       const sent = Effect.flatMap(Ref.get(learnt), (known): Effect.Effect<Outcome, SubmitError> => {
         const form = formIn(request, known.wire)
-        const isCurrent = prepared !== undefined && prepared.seq === seq && prepared.form.wire === form.wire
-        const letter = isCurrent ? Either.right(prepared) : letterOf(form, seq)
+        const written = prepared ?? writtenAhead(request)
+        const isCurrent = written !== undefined && written.seq === seq && written.form.wire === form.wire
+        const letter = isCurrent ? Either.right(written) : letterOf(form, seq)
         if (Either.isLeft(letter)) return Effect.fail(letter.left)
         const isLearnt = form.wire === undefined || Option.isSome(known.wire)
+        spoken = Option.getOrUndefined(known.wire)
         // An earlier piece has changed its number, or found out what the server reads.
         return prepared === undefined || isCurrent
           ? sendLetter(call, chunk, letter.right, mayRenumber, isLearnt)
@@ -602,11 +641,18 @@ export const make = (options: Options): Sequencer => {
         return settled(deliver(call, chunk, letter, how))
       const took = stopwatch(fiber)
       const mail = mailing(call, letter, false)
+      const release = releasing(letter.rendered)
+      onItsWay = letter.seq
       return awaited<Outcome, never>((end) =>
-        dispatch(fiber, letter.rendered, mail.options, (result) => {
+        dispatch(fiber, letter.rendered, { ...mail.options, onBodySent: release }, (result) => {
+          onItsWay = undefined
           const exit = exitOf(result)
-          if (exit === undefined || Exit.isFailure(exit))
+          if (exit === undefined || Exit.isFailure(exit)) {
+            // What is learnt from it the next one has to know.
+            ahead = undefined
             return end(settled(deliver(call, chunk, letter, how, arrival(mail, result, took))))
+          }
+          release()
           const acknowledged = mail.accepted(exit.value, took())
           end(
             // What goes wrong with it is the matter of who waits, not of who brought the answer.
@@ -817,6 +863,7 @@ export const make = (options: Options): Sequencer => {
           }
         }),
       ),
+    prepare,
     broken: Effect.sync(() => Option.fromNullable(broken)),
     obstacle,
     settled: ({ doubtful, requestId, seq }, { kind, named }, exit) => {

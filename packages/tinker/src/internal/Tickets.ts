@@ -5,12 +5,16 @@ import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
+import type * as Runtime from "effect/Runtime"
 import * as Stream from "effect/Stream"
 import * as ApiFuture from "../ApiFuture.ts"
 import type { ClientClosed, SessionLost, SubmitError, TinkerError, TrainingError } from "../TinkerError.ts"
 import type { Service as Transport } from "../Transport.ts"
+import { behind } from "./Behind.ts"
+import { attempt } from "./Begun.ts"
 import type { Meters } from "./Meters.ts"
 import { OneShot } from "./OneShot.ts"
+import { surroundings } from "./RunBeside.ts"
 import type * as Sequencer from "./Sequencer.ts"
 import { opened, type Trace, within } from "./Traced.ts"
 import type * as Turns from "./Turns.ts"
@@ -59,10 +63,13 @@ export interface Deps {
 /** A submission under way: `run` in its turn, `giveUp` if there is none. */
 interface Pending<A> {
   readonly job: {
+    readonly prepare: () => void
     readonly run: Effect.Effect<Exit.Exit<void, SubmitError>>
     readonly giveUp: (error: SubmitError) => void
   }
   readonly ticket: () => Ticket<A>
+  /** What is prepared while it is on its way; if this is not said, the next in the line. */
+  readonly followedBy: (job: { readonly prepare: () => void }) => void
   readonly acknowledged: OneShot<ApiFuture.ApiFuture<A>, SubmitError>
   readonly cancel: Ticket<A>["cancel"]
 }
@@ -99,8 +106,9 @@ export const attach = <B, A>(
   operation: Attachable<B, A>,
   acknowledged: Omit<Sequencer.Acknowledged, "submittedIn"> & Pick<ApiFuture.Options, "submittedIn">,
   fiber: Fiber.RuntimeFiber<unknown, unknown>,
-): ApiFuture.ApiFuture<B> =>
-  futures.attachNow(fiber, operation.kind, acknowledged.requestId, {
+  around?: Runtime.Runtime<never>,
+): ApiFuture.ApiFuture<B> => {
+  const options: ApiFuture.Options = {
     ...operation.wait,
     submittedIn: acknowledged.submittedIn,
     onExit: (exit) => {
@@ -109,7 +117,9 @@ export const attach = <B, A>(
       if (Exit.isSuccess(exit)) operation.onSuccess(acknowledged.seq, exit.value as B)
       operation.onExit?.(exit)
     },
-  })
+  }
+  return futures.attachNow(fiber, operation.kind, acknowledged.requestId, options, around)
+}
 
 const operationName = ({ requests: [first] }: Pick<Sequencer.Call, "requests">): string =>
   first?.forms[0].operation ?? ""
@@ -130,6 +140,7 @@ const pend = <B, A>(
   const acknowledged = new OneShot<ApiFuture.ApiFuture<A>, SubmitError>()
   const state = new Watched<ApiFuture.QueueState>({ state: "queued", reason: Option.none(), since: now })
   let phase: "queued" | "cancelled" | "begun" = "queued"
+  let { prepareNext } = deps.turns
 
   const show = (shown: string, reason: Option.Option<string>) => {
     const { current } = state
@@ -139,24 +150,25 @@ const pend = <B, A>(
       state.set({ state: shown, reason, since })
   }
 
-  const submit = Effect.suspend(() => {
-    const parts: Array<ApiFuture.ApiFuture<B>> = []
-    return Effect.map(
-      deps.sequencer.submit({
-        ...operation,
-        kind: operation.kind.type,
-        onAcknowledged: (chunk, known, fiber) => {
-          parts[chunk] = attach(deps, traceable, known, fiber)
-        },
-        onDelay: (error) =>
-          Effect.sync(() => {
-            trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
-            show(delayState(error), Option.some(error.message))
-          }),
-      }),
-      () => future(parts, operation.combine),
-    )
-  })
+  const parts: Array<Exit.Exit<ApiFuture.ApiFuture<B>>> = []
+  const submit = Effect.suspend(() =>
+    deps.sequencer.submit({
+      ...operation,
+      kind: operation.kind.type,
+      onAcknowledged: (chunk, known, fiber) => {
+        const around = surroundings(fiber)
+        // The server waits for the next submission, and not for the poll.
+        behind(fiber, () => {
+          parts[chunk] = attempt(() => attach(deps, traceable, known, fiber, around))
+        })
+      },
+      onDelay: (error) =>
+        Effect.sync(() => {
+          trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
+          show(delayState(error), Option.some(error.message))
+        }),
+    }),
+  )
 
   /** The span ends with the last of its pieces, and as the first that failed. */
   let open = operation.requests.length
@@ -178,14 +190,32 @@ const pend = <B, A>(
     phase = "begun"
     waiting?.end()
     show("submitting", Option.none())
-    return Effect.map(Effect.exit(within(trace, submit)), (exit) => {
-      if (Exit.isFailure(exit)) trace?.end(exit)
-      acknowledged.done(exit)
-      if (Exit.isSuccess(exit)) deps.meters(operationName(operation))?.queued(uptime() - begunAt)
-      if (Exit.isFailure(exit)) Option.map(Cause.failureOption(exit.cause), deps.report)
-      return Exit.asVoid(exit)
+    return Effect.withFiberRuntime<Exit.Exit<void, SubmitError>>((fiber) => {
+      behind(fiber, prepareNext)
+      return Effect.map(Effect.exit(within(trace, submit)), (exit) => {
+        const took = uptime() - begunAt
+        behind(fiber, () => settle(exit, took))
+        return exit
+      })
     })
   })
+
+  /** Whoever waits is told first; what a tracer or a meter makes of it is its own matter. */
+  const settle = (exit: Exit.Exit<void, SubmitError>, took: number) => {
+    acknowledged.done(
+      Exit.flatMap(exit, () =>
+        Exit.map(
+          Option.getOrElse(Exit.all(parts), () => Exit.succeed([])),
+          (parts) => future(parts, operation.combine),
+        ),
+      ),
+    )
+    attempt(() => {
+      if (Exit.isSuccess(exit)) return deps.meters(operationName(operation))?.queued(took)
+      trace?.end(exit)
+      Option.map(Cause.failureOption(exit.cause), deps.report)
+    })
+  }
 
   const leave = (exit: Exit.Exit<never, SubmitError>) => {
     // First of all: a tracer that throws must not keep anybody waiting.
@@ -195,7 +225,9 @@ const pend = <B, A>(
   }
 
   const giveUp = (error: SubmitError) => leave(Exit.fail(error))
-  const job = { run, giveUp }
+  // What is wrong with it is found again in its turn, and told then.
+  const prepare = () => void attempt(() => deps.sequencer.prepare(operation.requests))
+  const job = { prepare, run, giveUp }
   const cancel = Effect.sync(() => {
     if (phase === "queued") {
       phase = "cancelled"
@@ -209,6 +241,9 @@ const pend = <B, A>(
     job,
     acknowledged,
     cancel,
+    followedBy: ({ prepare }) => {
+      prepareNext = prepare
+    },
     ticket: () => {
       const wait = acknowledged.await
       return {
@@ -266,6 +301,7 @@ export const enqueuePair = <B1, A1, B2, A2>(
 ): Effect.Effect<readonly [Ticket<A1>, Ticket<A2>], SubmitError> =>
   begun(deps, first, (one) =>
     begun(deps, { ...second, follows: true }, (two) => {
+      one.followedBy(two.job)
       const run = Effect.flatMap(one.job.run, (exit) =>
         Exit.isSuccess(exit)
           ? two.job.run
@@ -276,7 +312,10 @@ export const enqueuePair = <B1, A1, B2, A2>(
         one.job.giveUp(error)
         two.job.giveUp(error)
       }
-      return Effect.map(enqueueJob(deps, first, { run, giveUp }), () => [one.ticket(), two.ticket()] as const)
+      return Effect.map(
+        enqueueJob(deps, first, { prepare: one.job.prepare, run, giveUp }),
+        () => [one.ticket(), two.ticket()] as const,
+      )
     }),
   )
 

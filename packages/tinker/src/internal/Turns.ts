@@ -8,6 +8,8 @@ import * as Exit from "effect/Exit"
 import * as Scope from "effect/Scope"
 
 export interface Job<E> {
+  /** What can be done for it while the one before it is under way. It must not throw. */
+  readonly prepare?: () => void
   /** It has dealt with its own failure. */
   readonly run: Effect.Effect<unknown>
   /** It will not be run, or not to its end. Called at most once more after `run` began, and must be harmless then. */
@@ -21,6 +23,8 @@ export interface Turns<E> {
   readonly enqueue: (job: Job<E>) => Effect.Effect<void, E>
   /** Takes it out of the line, if it is there. */
   readonly leave: (job: Job<E>) => void
+  /** For the job that is under way, when there is time for the one that comes after it. */
+  readonly prepareNext: () => void
   /** Runs something between two jobs. */
   readonly exclusively: <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E2, R>
   /** Gives up what is queued and, after the grace, what is running. Only the first reason counts. */
@@ -138,6 +142,10 @@ export const make = <E>(options: Options<E>): Effect.Effect<Turns<E>, never, Sco
           return Effect.sync(() => leave(job))
         }),
       leave,
+      prepareNext: () => {
+        const [job] = line
+        job?.prepare?.()
+      },
       exclusively: turn.withPermits(1),
       end,
     }

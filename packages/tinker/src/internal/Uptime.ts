@@ -29,6 +29,12 @@ export const uptime: Effect.Effect<number> = Effect.clockWith((clock) => Effect.
 
 export const timeBy = (clock: Clock.Clock): Time => ({ clock, uptime: () => uptimeBy(clock) })
 
+type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
+
+const clockOf = (fiber: AnyFiber): Clock.Clock => Context.get(fiber.currentDefaultServices, Clock.Clock)
+
 /** By the clock that this fiber has around it. */
-export const timeOf = (fiber: Fiber.RuntimeFiber<unknown, unknown>): Time =>
-  timeBy(Context.get(fiber.currentDefaultServices, Clock.Clock))
+export const timeOf = (fiber: AnyFiber): Time => timeBy(clockOf(fiber))
+
+/** Does time pass by itself for this fiber? Not if a test moves its clock, which must not move between two steps. */
+export const isLive = (fiber: AnyFiber): boolean => clockOf(fiber) === live

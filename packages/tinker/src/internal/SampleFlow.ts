@@ -37,6 +37,7 @@ import {
 } from "../TinkerError.ts"
 import { Transport } from "../Transport.ts"
 import * as Announcer from "./Announcer.ts"
+import { behind } from "./Behind.ts"
 import { exitOf, nothingLeft, type Stop } from "./Begun.ts"
 import * as Gate from "./Gate.ts"
 import * as Meters from "./Meters.ts"
@@ -432,19 +433,26 @@ export const make = ({
       leave: () => void,
       end: (rest: Effect.Effect<SampleResult.SampleResult, FutureError>) => void,
     ): Stop => {
-      const at = uptime()
-      ticket.tries++
-      // Whoever brings an answer does not care for what is thrown over it, and the caller would wait for ever.
+      // Nobody else cares for what is thrown there, and the caller would wait for ever.
       const safely =
-        <A>(receive: (answer: A) => void) =>
-        (answer: A) => {
+        <A extends ReadonlyArray<unknown>>(task: (...args: A) => void) =>
+        (...args: A) => {
           try {
-            receive(answer)
+            task(...args)
           } catch (cause) {
             end(Effect.die(cause))
           }
         }
-      let stop: Stop | undefined
+      let isStopped = false
+      let stop: Stop = nothingLeft
+      /** Results that have come meanwhile go first: somebody waits for each of them. */
+      const begin = (task: () => void) =>
+        behind(
+          parent,
+          safely(() => {
+            if (!isStopped) task()
+          }),
+        )
       const polled = (submitted: Submitted) => (rest: Effect.Effect<SampleResult.SampleResult, FutureError>) => {
         const exit = exitOf(rest)
         const result = exit?._tag === "Success" ? read(ticket, submitted, exit.value) : undefined
@@ -452,7 +460,7 @@ export const make = ({
         ticket.begun = { _tag: "Polled", submitted, rest }
         end(produce(ticket))
       }
-      const acknowledged = (answer: Effect.Effect<Accepted, TinkerError>) => {
+      const acknowledged = (at: number) => (answer: Effect.Effect<Accepted, TinkerError>) => {
         const exit = exitOf(answer)
         if (exit?._tag !== "Success") {
           ticket.begun = { _tag: "Submission", at, answer, leave }
@@ -461,18 +469,34 @@ export const make = ({
         leave()
         const submitted: Submitted = { _tag: "Submitted", accepted: exit.value, took: uptime() - at }
         accept(ticket, exit.value)
-        stop = futures.begin(
-          parent,
-          kind,
-          exit.value.requestId,
-          following(ticket, submitted),
-          safely(polled(submitted)),
-        )
+        // What was sent is not kept while its result is waited for.
+        stop = nothingLeft
+        begin(() => {
+          const { requestId } = submitted.accepted
+          stop = futures.begin(parent, kind, requestId, following(ticket, submitted), safely(polled(submitted)))
+        })
       }
-      const submitting = transport.begin(parent, Api.sample, requestOf(ticket, first), undefined, safely(acknowledged))
-      // One after the other: what was sent is not kept while its result is waited for.
-      stop ??= submitting
-      return () => (stop ?? nothingLeft)()
+      begin(() => {
+        ticket.tries++
+        const request = requestOf(ticket, first)
+        let isAnswered = false
+        const answered = acknowledged(uptime())
+        const submitting = transport.begin(
+          parent,
+          Api.sample,
+          request,
+          undefined,
+          safely((answer) => {
+            isAnswered = true
+            answered(answer)
+          }),
+        )
+        if (!isAnswered) stop = submitting
+      })
+      return () => {
+        isStopped = true
+        return stop()
+      }
     }
 
     /** What goes wrong on the way to the server is tried again, and what was lost there is submitted anew. */
@@ -581,23 +605,32 @@ export const make = ({
             )
           : owner.launch(parent, about, work(ticket, place))
       owned = started
+      // Each is made for who asks for it, which is mostly nobody.
       return {
-        accepted: Effect.suspend(() => {
-          if (ticket.requestIds.length > 0) return Effect.void
-          ticket.accepted ??= Deferred.unsafeMake(FiberId.none)
-          // It may be over already.
-          return Effect.raceFirst(Deferred.await(ticket.accepted), Effect.asVoid(started.await))
-        }),
+        get accepted() {
+          return Effect.suspend(() => {
+            if (ticket.requestIds.length > 0) return Effect.void
+            ticket.accepted ??= Deferred.unsafeMake(FiberId.none)
+            // It may be over already.
+            return Effect.raceFirst(Deferred.await(ticket.accepted), Effect.asVoid(started.await))
+          })
+        },
         requestIds: ticket.requestIds,
         get queueState() {
           return Stream.interruptWhen(ticket.queue.changes, Effect.exit(started.await))
         },
-        await: started.await,
-        poll: started.poll,
-        stop: Effect.suspend(() => {
-          isGivenUp = true
-          return started.stop
-        }),
+        get await() {
+          return started.await
+        },
+        get poll() {
+          return started.poll
+        },
+        get stop() {
+          return Effect.suspend(() => {
+            isGivenUp = true
+            return started.stop
+          })
+        },
       }
     }
 

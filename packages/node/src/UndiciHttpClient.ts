@@ -33,7 +33,8 @@ import { Readable } from "node:stream"
 import type * as Undici from "undici"
 import * as Body from "./internal/Body.ts"
 import { Exchange, type Settled } from "./internal/Exchange.ts"
-import { errors, Pool } from "./internal/UndiciPool.ts"
+import * as SentBodies from "./internal/SentBodies.ts"
+import { buildConnector, errors, Pool } from "./internal/UndiciPool.ts"
 import { UndiciResponse } from "./internal/UndiciResponse.ts"
 
 /**
@@ -113,8 +114,6 @@ export const layer = (options?: Options): Layer.Layer<HttpClient.HttpClient> =>
 class Pools {
   readonly maxBytes: number
   readonly highWaterMark: number
-  /** Does a body that is asked for piece by piece tell when a piece was sent? Not over HTTP/2, nor if sockets buffer all. */
-  readonly tellsWhenSent: boolean
   /** Frees the connection of an answer that was dropped with its body unread. */
   readonly abandoned = new FinalizationRegistry<Exchange>((exchange) => exchange.abort())
 
@@ -129,8 +128,6 @@ class Pools {
     // Within what zlib takes.
     this.maxBytes = Math.max(1, Math.min(options.maxInflatedBytes ?? 256 * 1024 * 1024, constants.MAX_LENGTH))
     this.highWaterMark = options.highWaterMark ?? 64 * 1024
-    this.tellsWhenSent =
-      options.allowH2 !== true && !Object.keys(options.connect ?? {}).some((name) => /highWaterMark$/i.test(name))
   }
 
   /** The pool for this origin, `undefined` if it is none, and the reason if there will be none. */
@@ -158,15 +155,16 @@ class Pools {
   }
 
   private open(prefix: string, purpose: Purpose): Pool {
-    const { allowH2, connect, connections, connectTimeout, keepAliveTimeout } = this.options
+    const { allowH2 = false, connect, connections, connectTimeout, keepAliveTimeout } = this.options
+    const timeout = Duration.toMillis(connectTimeout ?? "5 seconds")
     return new Pool(new URL(prefix).origin, {
       connections: connections?.[purpose] ?? defaultConnections[purpose],
       pipelining: 1,
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: Duration.toMillis(keepAliveTimeout ?? "4 seconds"),
-      allowH2: allowH2 ?? false,
-      connect: { ...connect, timeout: Duration.toMillis(connectTimeout ?? "5 seconds") },
+      allowH2,
+      connect: SentBodies.told(buildConnector({ ...connect, allowH2, timeout })),
     })
   }
 
@@ -345,22 +343,6 @@ const flatten = (headers: Exchange["headers"]): Record<string, string> => {
   return out
 }
 
-/**
- * A body about which somebody wants to know when it was sent is not given but asked for: undici asks for more when the
- * socket is drained, so nothing of what it got before is still to be written; or when it is closed. That holds for what
- * is more than a socket buffers.
- */
-const told = ({ body, onBodySent }: HttpDirect.Outgoing, headers: Array<string>): RequestBody => {
-  if (onBodySent === undefined || !(body instanceof Uint8Array) || body.length < 1024 * 1024) return body ?? null
-  headers.push("content-length", String(body.length))
-  const asked = async function* () {
-    yield body
-    onBodySent()
-  }
-  // It takes anything that can be iterated, which its types don't tell.
-  return asked() as unknown as Readable
-}
-
 /** The short way: what `execute` and reading the body do, in one callback. */
 const sendDirect =
   (pools: Pools): HttpDirect.Send =>
@@ -380,8 +362,8 @@ const sendDirect =
       return () => {}
     }
     const headers = [...request.headers, "accept-encoding", "gzip, deflate"]
-    const { method } = request
-    const body = pools.tellsWhenSent ? told(request, headers) : (request.body ?? null)
+    const { method, body = null } = request
+    if (request.onBodySent !== undefined && body instanceof Uint8Array) SentBodies.expect(body, request.onBodySent)
     const exchange = new Exchange({ path: address[1], method, headers, body }, pools.highWaterMark)
     exchange.unbounded = true
     const deliver = (body: Uint8Array) => {

@@ -1,13 +1,15 @@
 import { HttpBody, HttpClient, type HttpClientError, HttpClientRequest, HttpClientResponse } from "@effect/platform"
 import { UndiciHttpClient } from "@effect-tinker/node"
 import { describe, expect, it } from "@effect/vitest"
-import { Cause, Chunk, Deferred, Effect, Exit, Fiber, Option, Scope, Stream } from "effect"
+import { Cause, Chunk, Deferred, Effect, Exit, Fiber, FiberId, Option, Scope, Stream } from "effect"
 import type { Purpose } from "effect-tinker/Endpoint"
 import * as HttpDirect from "effect-tinker/HttpDirect"
 import * as HttpFailure from "effect-tinker/HttpFailure"
 import { HttpPurpose } from "effect-tinker/HttpPurpose"
 import { createHash, randomBytes } from "node:crypto"
+import { readFileSync } from "node:fs"
 import * as Http from "node:http"
+import * as Https from "node:https"
 import * as Net from "node:net"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
@@ -863,9 +865,14 @@ describe("the short way", () => {
     /** Sends it, and gives whether it had been told when the answer came. */
     const sendTold = (client: HttpClient.HttpClient, url: string, body: string | Uint8Array) => {
       const told = { sent: 0, atAnswer: 0 }
-      const onBodySent = () => void told.sent++
+      const sent = Deferred.unsafeMake<void>(FiberId.none)
+      const onBodySent = () => {
+        told.sent++
+        Deferred.unsafeDone(sent, Exit.void)
+      }
       return {
         told,
+        sent,
         outcome: Effect.map(sendDirect(client, { url, body, onBodySent }), (outcome) => {
           told.atAnswer = told.sent
           return answer(outcome)
@@ -900,37 +907,82 @@ describe("the short way", () => {
       }),
     )
 
-    it.scopedLive("not by an answer that comes while it is being sent", () =>
+    it.scopedLive("not by an answer that comes while it is being sent, and sends the rest of it", () =>
       Effect.gen(function* () {
         const client = yield* UndiciHttpClient.make()
-        const { url } = yield* rawServer((socket) => {
-          socket.once("data", () => {
-            socket.pause()
-            socket.write(`${head}no`)
+        let received = 0
+        const { sockets, url } = yield* rawServer((socket) => {
+          socket.on("data", (chunk: Buffer) => {
+            if (received === 0) {
+              socket.pause()
+              socket.write(`${head}no`)
+            }
+            received += chunk.length
           })
         })
-        const { outcome, told } = sendTold(client, url, body)
+        const { outcome, sent, told } = sendTold(client, url, body)
         expect((yield* outcome).status).toBe(200)
         expect(told.atAnswer).toBe(0)
+        sockets.forEach((socket) => socket.resume())
+        yield* Deferred.await(sent)
+        const [socket] = sockets
+        while (received < body.length) yield* event((done) => void socket?.once("data", () => done()))
+        expect([told.sent, sockets.size, socket?.destroyed]).toEqual([1, 1, false])
       }),
     )
 
-    it.scopedLive("and of what it can't tell it says nothing", () =>
+    it.scopedLive("over TLS, on one connection for all", () =>
+      Effect.gen(function* () {
+        const pem = (name: string) => readFileSync(new URL(`support/tls/${name}.pem`, import.meta.url))
+        let connections = 0
+        const server = yield* Effect.acquireRelease(
+          Effect.async<Https.Server>((resume) => {
+            const server = Https.createServer({ key: pem("key"), cert: pem("cert") }, (request, response) => {
+              const hash = createHash("sha1")
+              request.on("data", (chunk: Buffer) => hash.update(chunk))
+              request.on("end", () => response.end(hash.digest("hex")))
+            })
+            server.on("secureConnection", () => connections++)
+            server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+          }),
+          (server) =>
+            Effect.async<void>((resume) => {
+              server.close(() => resume(Effect.void))
+              server.closeAllConnections()
+            }),
+        )
+        const client = yield* UndiciHttpClient.make({
+          connections: { sample: 1 },
+          connect: { ca: pem("cert") } as object,
+        })
+        const url = `https://127.0.0.1:${(server.address() as Net.AddressInfo).port}`
+        const body = new Uint8Array(1_500_000)
+        for (let n = 0; n < 20; n++) {
+          // The memory of the one before it: whoever was told may use it again.
+          body.fill(n)
+          const { outcome, sent } = sendTold(client, url, body)
+          expect(new TextDecoder().decode((yield* outcome).body)).toBe(createHash("sha1").update(body).digest("hex"))
+          yield* Deferred.await(sent)
+        }
+        expect(connections).toBe(1)
+      }),
+    )
+
+    it.scopedLive("whatever its size and the socket's; but a text has no memory to speak of", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           request.resume()
           request.on("end", () => response.end(request.headers["content-length"]))
         })
         const cases = [
-          [yield* UndiciHttpClient.make(), new Uint8Array(1000)],
-          [yield* UndiciHttpClient.make(), "x".repeat(2_000_000)],
-          [yield* UndiciHttpClient.make({ allowH2: true }), new Uint8Array(2_000_000)],
-          [yield* UndiciHttpClient.make({ connect: { writableHighWaterMark: 1e9 } as object }), new Uint8Array(2e6)],
+          [yield* UndiciHttpClient.make(), "x".repeat(2_000_000), 0],
+          [yield* UndiciHttpClient.make(), new Uint8Array(1000), 1],
+          [yield* UndiciHttpClient.make({ connect: { writableHighWaterMark: 1e9 } as object }), new Uint8Array(2e6), 1],
         ] as const
-        for (const [client, body] of cases) {
+        for (const [client, body, times] of cases) {
           const { outcome, told } = sendTold(client, url, body)
           expect(new TextDecoder().decode((yield* outcome).body)).toBe(String(body.length))
-          expect(told.sent).toBe(0)
+          expect(told.sent).toBe(times)
         }
       }),
     )

@@ -9,3 +9,8 @@ declare module "undici/lib/core/errors.js" {
   const all: typeof errors
   export default all
 }
+declare module "undici/lib/core/connect.js" {
+  import type { buildConnector } from "undici"
+  const build: typeof buildConnector
+  export default build
+}

@@ -13,8 +13,8 @@ const { Buffer }: Native = globalThis as Native
 const fresh = (size: number): Uint8Array<ArrayBuffer> =>
   Buffer === undefined ? new Uint8Array(size) : new Uint8Array(Buffer.allocUnsafeSlow(size).buffer)
 
-/** Smaller ones are no burden, and what the system hands out for them was used before anyway. */
-export const smallest = 1024 * 1024
+/** Smaller ones are collected before they are a burden. */
+const smallest = 1024 * 1024
 
 /** As many as a batch has pieces under way at once, on most days. */
 const most = 8

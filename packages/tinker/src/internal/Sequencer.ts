@@ -323,18 +323,18 @@ export const make = (options: Options): Sequencer => {
       idempotencyKey: idempotencyKey(),
     }))
 
-  /** The number of the request that is on its way, and waits for nothing but the server's word. */
-  let onItsWay: number | undefined
+  /** The number after the one that is on its way, if that waits for nothing but the server's word and comes alone. */
+  let following: number | undefined
   /** Written ahead. */
   let ahead: { readonly request: Request; readonly letter: Letter } | undefined
   /** The form of passes that the server is known to read. */
   let spoken: Form["wire"]
   const prepare: Sequencer["prepare"] = ([request, ...more]) => {
     ahead = undefined
-    // What is big is written when the budget has room for it, and of several pieces the order is not certain.
-    if (onItsWay === undefined || request === undefined || more.length > 0 || request.bytes > mostAhead) return
+    // What is big is written when the budget has room for it; what comes in pieces is so.
+    if (following === undefined || request === undefined || more.length > 0 || request.bytes > mostAhead) return
     const form = request.forms.find(({ wire }) => wire === undefined || wire === spoken)
-    const letter = form && letterOf(form, onItsWay + 1)
+    const letter = form && letterOf(form, following)
     if (letter !== undefined && Either.isRight(letter)) ahead = { request, letter: letter.right }
   }
   const writtenAhead = (request: Request): Letter | undefined => {
@@ -642,10 +642,10 @@ export const make = (options: Options): Sequencer => {
       const took = stopwatch(fiber)
       const mail = mailing(call, letter, false)
       const release = releasing(letter.rendered)
-      onItsWay = letter.seq
+      following = call.requests.length === 1 ? letter.seq + 1 : undefined
       return awaited<Outcome, never>((end) =>
         dispatch(fiber, letter.rendered, { ...mail.options, onBodySent: release }, (result) => {
-          onItsWay = undefined
+          following = undefined
           const exit = exitOf(result)
           if (exit === undefined || Exit.isFailure(exit)) {
             // What is learnt from it the next one has to know.

@@ -136,6 +136,7 @@ const pend = <B, A>(
 ): Pending<A> => {
   const now = clock.unsafeCurrentTimeMillis()
   const begunAt = uptime()
+  // From here on a tracer that throws costs its span, and nobody's result.
   const waiting = trace?.child("tinker.queue")
   const acknowledged = new OneShot<ApiFuture.ApiFuture<A>, SubmitError>()
   const state = new Watched<ApiFuture.QueueState>({ state: "queued", reason: Option.none(), since: now })
@@ -159,7 +160,10 @@ const pend = <B, A>(
         const around = surroundings(fiber)
         // The server waits for the next submission, and not for the poll.
         behind(fiber, () => {
-          parts[chunk] = attempt(() => attach(deps, traceable, known, fiber, around))
+          const part = attempt(() => attach(deps, traceable, known, fiber, around))
+          // Its result will not be heard of, and nobody must wait for that.
+          if (Exit.isFailure(part)) deps.settled(known, { kind: operation.kind.type, named: operation.named }, part)
+          parts[chunk] = part
         })
       },
       onDelay: (error) =>
@@ -180,7 +184,7 @@ const pend = <B, A>(
           ...operation,
           onExit: (exit) => {
             if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
-            if (--open === 0) trace.end(outcome)
+            if (--open === 0) attempt(() => trace.end(outcome))
           },
         }
 
@@ -188,7 +192,7 @@ const pend = <B, A>(
     // Nobody waits for it any more, and it has no number yet.
     if (phase === "cancelled") return Effect.succeed(Exit.void)
     phase = "begun"
-    waiting?.end()
+    attempt(() => waiting?.end())
     show("submitting", Option.none())
     return Effect.withFiberRuntime<Exit.Exit<void, SubmitError>>((fiber) => {
       behind(fiber, prepareNext)
@@ -218,10 +222,9 @@ const pend = <B, A>(
   }
 
   const leave = (exit: Exit.Exit<never, SubmitError>) => {
-    // First of all: a tracer that throws must not keep anybody waiting.
     acknowledged.done(exit)
-    waiting?.end(exit)
-    trace?.end(exit)
+    attempt(() => waiting?.end(exit))
+    attempt(() => trace?.end(exit))
   }
 
   const giveUp = (error: SubmitError) => leave(Exit.fail(error))

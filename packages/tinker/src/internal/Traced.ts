@@ -1,5 +1,5 @@
 /** Spans that cost nothing where nobody looks at them. */
-import * as Clock from "effect/Clock"
+import type * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as DefaultServices from "effect/DefaultServices"
 import * as Effect from "effect/Effect"
@@ -8,14 +8,13 @@ import type * as Fiber from "effect/Fiber"
 import * as FiberRef from "effect/FiberRef"
 import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
+import { clockOf } from "./Uptime.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
 /** Effect's own, which keeps spans in memory and shows them to nobody. */
 const native = Context.get(DefaultServices.liveServices, Tracer.Tracer)
-
-const clockOf = (fiber: AnyFiber): Clock.Clock => Context.get(fiber.currentDefaultServices, Clock.Clock)
 
 /** A span that somebody looks at, to be told something from wherever the work goes on. */
 export class Trace {

@@ -31,7 +31,7 @@ export const timeBy = (clock: Clock.Clock): Time => ({ clock, uptime: () => upti
 
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
-const clockOf = (fiber: AnyFiber): Clock.Clock => Context.get(fiber.currentDefaultServices, Clock.Clock)
+export const clockOf = (fiber: AnyFiber): Clock.Clock => Context.get(fiber.currentDefaultServices, Clock.Clock)
 
 /** By the clock that this fiber has around it. */
 export const timeOf = (fiber: AnyFiber): Time => timeBy(clockOf(fiber))

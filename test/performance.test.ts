@@ -44,5 +44,9 @@ describe("gates", () => {
     expect(met({ ours_to_limit: 1.51 })).toEqual([false])
     expect(met({ ours_vs_peer: null })).toEqual([false])
     expect(met({ workload: "W6", metric: "kb_per_future", ours: 51 })).toEqual([false])
+    const memory = { workload: "W2-list", metric: "peak_delta_mb", ours_vs_peer: null }
+    expect(met({ ...memory, ours: 0 })).toEqual([true])
+    expect(met({ ...memory, ours: 0, peer: null })).toEqual([false])
+    expect(met({ ...memory, ours: 0, peer: 0 })).toEqual([false])
   })
 })

@@ -121,11 +121,15 @@ const verdictOf = (gate: Gate, rows: ReadonlyArray<Row>): ReadonlyArray<Verdict>
   const { ours, toLimit, vsPeer } = gate
   if (vsPeer !== undefined) {
     const { atLeast } = vsPeer
-    check(
-      row.ours_vs_peer,
-      (x) => x >= atLeast,
-      (x) => `${x}x the peer, at least ${round(atLeast)}x`,
-    )
+    // Nothing is better by any factor.
+    if (row.better === "lower" && row.ours === 0 && row.peer !== null && row.peer > 0)
+      checks.push([true, `0, where the peer has ${round(row.peer)}`])
+    else
+      check(
+        row.ours_vs_peer,
+        (x) => x >= atLeast,
+        (x) => `${x}x the peer, at least ${round(atLeast)}x`,
+      )
   }
   if (toLimit !== undefined) {
     const { atMost } = toLimit
@@ -148,6 +152,15 @@ const verdictOf = (gate: Gate, rows: ReadonlyArray<Row>): ReadonlyArray<Verdict>
 
 export const judge = (rows: ReadonlyArray<Row>, extra: ReadonlyArray<Gate> = []): ReadonlyArray<Verdict> =>
   [...gates, ...extra].flatMap((gate) => verdictOf(gate, rows))
+
+/** The same rows by the gates as they are now; those of the scale belong to their measures. */
+export const judgeAgain = ({ gates: judged, rows }: Pick<Results, "gates" | "rows">): ReadonlyArray<Verdict> =>
+  judge(
+    rows,
+    judged.filter(
+      (gate) => !gates.some(({ metric, workload }) => workload === gate.workload && metric === gate.metric),
+    ),
+  )
 
 /** Wrong results count for ours; a driver that broke off counts whoever's it is. */
 export const problemsOf = (runs: ReadonlyArray<Run>): ReadonlyArray<string> =>

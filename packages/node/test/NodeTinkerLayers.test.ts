@@ -1,12 +1,11 @@
 // What the layers make, and how often: seen from a scripted server behind a real socket.
-import { createServer, type Server } from "node:http"
-import type { AddressInfo } from "node:net"
 import { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { NodeTinker } from "@effect-tinker/node"
-import { ConfigProvider, Context, Effect, Layer, Option, Redacted, Runtime, type Scope } from "effect"
+import { ConfigProvider, Context, Effect, Layer, Option, Redacted, type Scope } from "effect"
 import { Api, Host, RateLimiter, ServiceClient, type TinkerConfig, TinkerTenants, Transport } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+import { handledBy, listen } from "./support/ScriptedSocket.ts"
 
 interface Listening {
   readonly url: string
@@ -17,45 +16,23 @@ interface Listening {
   readonly open: Set<number>
 }
 
-const listen: Effect.Effect<Listening, never, Scope.Scope> = Effect.gen(function* () {
+const listening: Effect.Effect<Listening, never, Scope.Scope> = Effect.gen(function* () {
   const scripted = yield* ScriptedServer.make()
-  const runtime = yield* Effect.runtime<never>()
   const ports = new Map<string, Set<number>>()
   const open = new Set<number>()
-  const server = yield* Effect.acquireRelease(
-    Effect.async<Server>((resume) => {
-      const server = createServer((request, response) => {
-        const chunks: Array<Buffer> = []
-        request.on("data", (chunk: Buffer) => chunks.push(chunk))
-        request.on("end", () => {
-          const { headers, method = "", socket, url: path = "" } = request
-          const key = String(headers["x-api-key"])
-          ports.set(key, (ports.get(key) ?? new Set()).add(socket.remotePort ?? 0))
-          const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
-          const answered = Effect.match(
-            scripted.handle({ method, path, headers: texts, body: Buffer.concat(chunks) }),
-            {
-              onFailure: () => response.destroy(),
-              onSuccess: ({ body, headers, status }) => response.writeHead(status, headers).end(body),
-            },
-          )
-          Runtime.runFork(runtime, answered)
-        })
-      })
-      server.on("connection", (socket) => {
-        const port = socket.remotePort ?? 0
-        open.add(port)
-        socket.on("close", () => open.delete(port))
-      })
-      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-    }),
-    (server) =>
-      Effect.async<void>((resume) => {
-        server.close(() => resume(Effect.void))
-        server.closeAllConnections()
-      }),
+  const url = yield* listen(
+    (request) => {
+      const key = String(request.headers["x-api-key"])
+      ports.set(key, (ports.get(key) ?? new Set()).add(request.port))
+      return handledBy(scripted, request)
+    },
+    (socket) => {
+      const port = socket.remotePort ?? 0
+      open.add(port)
+      socket.on("close", () => open.delete(port))
+    },
   )
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, scripted, ports, open }
+  return { url, scripted, ports, open }
 })
 
 const key = "tml-key"
@@ -79,7 +56,7 @@ const until = (condition: () => boolean): Effect.Effect<void> =>
 describe("NodeTinker.layer", () => {
   it.scopedLive("makes one of each: configuration, HTTP client, transport", () =>
     Effect.gen(function* () {
-      const { open, ports, scripted, url } = yield* listen
+      const { open, ports, scripted, url } = yield* listening
       const read: Array<string> = []
       const environment = ConfigProvider.mapInputPath(
         ConfigProvider.fromMap(
@@ -124,7 +101,7 @@ describe("NodeTinker.layer", () => {
 
   it.scopedLive("opens its session as told, and offers what Node has", () =>
     Effect.gen(function* () {
-      const { scripted, url } = yield* listen
+      const { scripted, url } = yield* listening
       yield* Effect.gen(function* () {
         yield* (yield* ServiceClient.ServiceClient).session
         const { platform, zstd } = yield* Host.Host
@@ -139,7 +116,7 @@ describe("NodeTinker.layer", () => {
 
   it.scopedLive("has one registry of limits for all that is built together, and nothing else in common", () =>
     Effect.gen(function* () {
-      const { ports, url } = yield* listen
+      const { ports, url } = yield* listening
       const tags = ["one", "other"].map((name) => ({
         tag: Context.GenericTag<Context.Context<NodeTinker.NodeTinker>>(name),
         layer: NodeTinker.layer({ ...values(url), apiKey: Redacted.make(`tml-${name}`) }),
@@ -173,7 +150,7 @@ describe("tenants", () => {
     "%s: each has connections of its own, which end with it",
     (way) =>
       Effect.gen(function* () {
-        const { open, ports, scripted, url } = yield* listen
+        const { open, ports, scripted, url } = yield* listening
         const hosts: Array<string> = []
         const work = Effect.gen(function* () {
           hosts.push((yield* Host.Host).platform.runtime)

@@ -23,12 +23,12 @@ export const told =
     })
 
 const tell = (socket: Socket): void => {
-  const write = socket.write.bind(socket) as (...args: ReadonlyArray<unknown>) => boolean
-  socket.write = (...args: ReadonlyArray<unknown>): boolean => {
-    const [chunk] = args
-    const sent = chunk instanceof Uint8Array ? expected.get(chunk.buffer) : undefined
-    if (sent === undefined) return write(...args)
-    expected.delete((chunk as Uint8Array).buffer)
+  const write = socket.write.bind(socket) as (chunk: unknown, encoding?: unknown, done?: unknown) => boolean
+  socket.write = (chunk: unknown, encoding?: unknown, done?: unknown): boolean => {
+    const body = chunk instanceof Uint8Array ? chunk.buffer : undefined
+    const sent = body && expected.get(body)
+    if (body === undefined || sent === undefined) return write(chunk, encoding, done)
+    expected.delete(body)
     // Undici writes a body whole, and wants to hear nothing of it.
     return write(chunk, (error?: Error | null) => {
       if (error === undefined || error === null) sent()

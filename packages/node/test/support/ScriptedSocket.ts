@@ -1,6 +1,6 @@
 /** Servers of the tests, on real sockets. */
 import { createServer, type IncomingHttpHeaders, type Server } from "node:http"
-import type { AddressInfo } from "node:net"
+import type { AddressInfo, Socket } from "node:net"
 import { Effect, Runtime } from "effect"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 
@@ -9,6 +9,8 @@ export interface Request {
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly body: Buffer
+  /** Where it came from: one for each connection. */
+  readonly port: number
 }
 
 interface Answer {
@@ -17,8 +19,10 @@ interface Answer {
   readonly body: Uint8Array | string
 }
 
+type Answered = Effect.Effect<Answer, unknown>
+
 /** A server behind a socket; it hangs up on what fails. */
-export const listen = (answer: (request: Request) => Effect.Effect<Answer, unknown>) =>
+export const listen = (answer: (request: Request) => Answered, onConnection: (socket: Socket) => void = () => {}) =>
   Effect.gen(function* () {
     const runtime = yield* Effect.runtime<never>()
     const server = yield* Effect.acquireRelease(
@@ -27,14 +31,16 @@ export const listen = (answer: (request: Request) => Effect.Effect<Answer, unkno
           const chunks: Array<Buffer> = []
           request.on("data", (chunk: Buffer) => chunks.push(chunk))
           request.on("end", () => {
-            const { headers, method = "", url: path = "" } = request
-            const answered = Effect.match(answer({ method, path, headers, body: Buffer.concat(chunks) }), {
+            const { headers, method = "", socket, url: path = "" } = request
+            const port = socket.remotePort ?? 0
+            const answered = Effect.match(answer({ method, path, headers, body: Buffer.concat(chunks), port }), {
               onFailure: () => response.destroy(),
               onSuccess: ({ body, headers, status }) => response.writeHead(status, headers).end(body),
             })
             Runtime.runFork(runtime, answered)
           })
         })
+        server.on("connection", onConnection)
         server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
       }),
       (server) =>
@@ -46,17 +52,17 @@ export const listen = (answer: (request: Request) => Effect.Effect<Answer, unkno
     return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   })
 
-type Answered = Effect.Effect<Answer, unknown>
+/** What the scripted server answers. */
+export const handledBy = (server: ScriptedServer.Service, { body, headers, method, path }: Request): Answered => {
+  const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
+  return server.handle({ method, path, headers: texts, body })
+}
 
 /** The scripted server behind one; `around` may look at what it is asked, and answer in its place. */
 export const scriptedWith = (around: (request: Request, handled: Answered) => Answered) =>
   Effect.gen(function* () {
     const server = yield* ScriptedServer.make()
-    return yield* listen((request) => {
-      const { body, headers, method, path } = request
-      const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
-      return around(request, server.handle({ method, path, headers: texts, body }))
-    })
+    return yield* listen((request) => around(request, handledBy(server, request)))
   })
 
 export const scripted = scriptedWith((_, handled) => handled)

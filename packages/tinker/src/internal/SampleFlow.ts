@@ -479,19 +479,7 @@ export const make = ({
       begin(() => {
         ticket.tries++
         const request = requestOf(ticket, first)
-        let isAnswered = false
-        const answered = acknowledged(uptime())
-        const submitting = transport.begin(
-          parent,
-          Api.sample,
-          request,
-          undefined,
-          safely((answer) => {
-            isAnswered = true
-            answered(answer)
-          }),
-        )
-        if (!isAnswered) stop = submitting
+        stop = transport.begin(parent, Api.sample, request, undefined, safely(acknowledged(uptime())))
       })
       return () => {
         isStopped = true

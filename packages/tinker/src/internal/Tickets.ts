@@ -136,7 +136,6 @@ const pend = <B, A>(
 ): Pending<A> => {
   const now = clock.unsafeCurrentTimeMillis()
   const begunAt = uptime()
-  // From here on a tracer that throws costs its span, and nobody's result.
   const waiting = trace?.child("tinker.queue")
   const acknowledged = new OneShot<ApiFuture.ApiFuture<A>, SubmitError>()
   const state = new Watched<ApiFuture.QueueState>({ state: "queued", reason: Option.none(), since: now })
@@ -184,7 +183,7 @@ const pend = <B, A>(
           ...operation,
           onExit: (exit) => {
             if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
-            if (--open === 0) attempt(() => trace.end(outcome))
+            if (--open === 0) trace.end(outcome)
           },
         }
 
@@ -192,7 +191,7 @@ const pend = <B, A>(
     // Nobody waits for it any more, and it has no number yet.
     if (phase === "cancelled") return Effect.succeed(Exit.void)
     phase = "begun"
-    attempt(() => waiting?.end())
+    waiting?.end()
     show("submitting", Option.none())
     return Effect.withFiberRuntime<Exit.Exit<void, SubmitError>>((fiber) => {
       behind(fiber, prepareNext)
@@ -223,8 +222,8 @@ const pend = <B, A>(
 
   const leave = (exit: Exit.Exit<never, SubmitError>) => {
     acknowledged.done(exit)
-    attempt(() => waiting?.end(exit))
-    attempt(() => trace?.end(exit))
+    waiting?.end(exit)
+    trace?.end(exit)
   }
 
   const giveUp = (error: SubmitError) => leave(Exit.fail(error))

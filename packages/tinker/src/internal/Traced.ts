@@ -8,6 +8,7 @@ import type * as Fiber from "effect/Fiber"
 import * as FiberRef from "effect/FiberRef"
 import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
+import { attempt } from "./Begun.ts"
 import { clockOf } from "./Uptime.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
@@ -43,9 +44,11 @@ export class Trace {
     return new Trace(this.tracer, span, this.clock)
   }
 
-  /** Only the first time counts. */
+  /** Only the first time counts. A tracer that throws costs its span, and nobody's result. */
   end(exit: Exit.Exit<unknown, unknown> = Exit.void): void {
-    if (this.span.status._tag !== "Ended") this.span.end(this.clock.unsafeCurrentTimeNanos(), exit)
+    attempt(() => {
+      if (this.span.status._tag !== "Ended") this.span.end(this.clock.unsafeCurrentTimeNanos(), exit)
+    })
   }
 
   /** The effect as a part of this span, whichever fiber runs it. */

@@ -627,20 +627,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
           loop(kind, requestId, options, queue, time.uptime(), time),
           around,
         )
-        // Each is made for who asks for it.
-        return {
-          requestId,
-          requestIds: [requestId],
-          get await() {
-            return owned.await
-          },
-          get poll() {
-            return owned.poll
-          },
-          get queueState() {
-            return Stream.interruptWhen(queue.changes, Effect.exit(owned.await))
-          },
-        }
+        return new Attached(requestId, owned, queue)
       }
       const attach: Service["attach"] = (kind, requestId, options = {}) =>
         Effect.withFiberRuntime((fiber) => Effect.succeed(attachNow(fiber, kind, requestId, options)))
@@ -663,19 +650,74 @@ export const layer: Layer.Layer<Futures, never, Transport | Session | Config.Tin
  * @since 0.1.0
  * @category combinators
  */
-export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> => ({
-  requestId: self.requestId,
-  requestIds: self.requestIds,
-  get await() {
-    return Effect.map(self.await, f)
-  },
-  get poll() {
-    return Effect.map(self.poll, Option.map(f))
-  },
-  get queueState() {
-    return self.queueState
-  },
-})
+export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> => new Mapped(self, f)
+
+// There is one for each of thousands of results: what most of them are not asked for is made when it is.
+
+class Attached<A> implements ApiFuture<A> {
+  readonly requestId: string
+  private readonly owned: Owner.Owned<A>
+  private readonly queue: Watched<QueueState>
+
+  constructor(requestId: string, owned: Owner.Owned<A>, queue: Watched<QueueState>) {
+    this.requestId = requestId
+    this.owned = owned
+    this.queue = queue
+  }
+
+  get requestIds(): ReadonlyArray<string> {
+    return [this.requestId]
+  }
+  get await(): Effect.Effect<A, FutureError> {
+    return this.owned.await
+  }
+  get poll(): Effect.Effect<Option.Option<A>, FutureError> {
+    return this.owned.poll
+  }
+  get queueState(): Stream.Stream<QueueState> {
+    return Stream.interruptWhen(this.queue.changes, Effect.exit(this.owned.await))
+  }
+  listen(tell: (end: Effect.Effect<A, FutureError>) => void): void {
+    this.owned.listen(tell)
+  }
+}
+
+class Mapped<A, B> implements ApiFuture<B> {
+  private readonly self: ApiFuture<A>
+  private readonly f: (value: A) => B
+
+  constructor(self: ApiFuture<A>, f: (value: A) => B) {
+    this.self = self
+    this.f = f
+  }
+
+  get requestId(): string {
+    return this.self.requestId
+  }
+  get requestIds(): ReadonlyArray<string> {
+    return this.self.requestIds
+  }
+  get await(): Effect.Effect<B, FutureError> {
+    return Effect.map(this.self.await, this.f)
+  }
+  get poll(): Effect.Effect<Option.Option<B>, FutureError> {
+    return Effect.map(this.self.poll, Option.map(this.f))
+  }
+  get queueState(): Stream.Stream<QueueState> {
+    return this.self.queueState
+  }
+  listen(tell: (end: Effect.Effect<B, FutureError>) => void): void {
+    listen(this.self, (end) => tell(Effect.map(end, this.f)))
+  }
+}
+
+/**
+ * Tells the end when it has come, for who has no other way to wait; of a future of another kind, how to wait for it.
+ *
+ * @internal
+ */
+export const listen = <A>(future: ApiFuture<A>, tell: (end: Effect.Effect<A, FutureError>) => void): void =>
+  future instanceof Attached || future instanceof Mapped ? future.listen(tell) : tell(future.await)
 
 /**
  * Of which it is known that there will be no result.

@@ -501,7 +501,7 @@ const checkLengths = (
   if (targets === undefined) return Either.void
   const { shape, data } = targets.tensor
   const rows = shape === undefined ? data.length : shape[0]
-  const tokens = Option.getOrElse(ModelInput.length({ chunks }), () => rows)
+  const tokens = Option.getOrUndefined(ModelInput.length({ chunks })) ?? rows
   if (rows !== tokens)
     return invalid(`.inputs.${targets.key}`, `expected ${tokens}, as many as the model's input, got ${rows}`)
   const odd = inputs.find(({ tensor: { shape, data } }) => (shape?.length ?? 1) === 1 && data.length !== rows)
@@ -533,8 +533,10 @@ const isSpan = (value: unknown): value is Span =>
   isCount(value["offset"]) &&
   isCount(value["length"])
 
+const noSpans = Either.right<ReadonlyArray<Span>>([])
+
 const checkSpans = (spans: unknown, path: string): Result<ReadonlyArray<Span>> => {
-  if (spans === undefined) return Either.right([])
+  if (spans === undefined) return noSpans
   if (!Array.isArray(spans)) return invalid(path, `expected an array of spans, got ${describe(spans)}`)
   const bad = spans.findIndex((span) => !isSpan(span))
   return bad < 0

@@ -569,7 +569,8 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
       custom: (ticket) => Effect.flatMap(ticket, acknowledgedOrCancelled),
     }
     const awaiting: Runner<"plain"> = {
-      run: (operation) => Effect.flatMap(submitting.run(operation), (future) => Tickets.result(sequencer, future)),
+      run: (operation) =>
+        Either.isRight(operation) ? Tickets.run(deps, operation.right) : Effect.fail(operation.left),
       custom: (ticket) => Effect.flatMap(submitting.custom(ticket), (future) => future.await),
     }
 

@@ -449,22 +449,28 @@ class Request<A> {
 }
 
 /** What a call is given besides its input, checked before anything is sent. */
-const checkOptions = (operation: string, options: CallOptions): Option.Option<InvalidInput> => {
-  if (options === noOptions) return Option.none()
-  const { headers = noHeaders, idempotencyKey, timeout } = options
-  const invalid = (path: string, problem: string) =>
-    Option.some(new InvalidInput({ path: `${operation}.options.${path}`, problem }))
-  if (timeout !== undefined && timeout !== null && Option.isNone(Duration.decodeUnknown(timeout))) {
-    return invalid("timeout", "is not a duration")
+const checkOptions = (
+  operation: string,
+  { headers, idempotencyKey, timeout }: CallOptions,
+): InvalidInput | undefined => {
+  if (timeout !== undefined && timeout !== null && Option.isNone(Duration.decodeUnknown(timeout)))
+    return badOption(operation, "timeout", "is not a duration")
+  if (headers !== undefined) {
+    for (const [name, value] of Object.entries(headers)) {
+      const bad = badHeader(operation, name, value)
+      if (bad !== undefined) return bad
+    }
   }
-  const problemWith = (name: string, value: string | Redacted.Redacted<string>) =>
-    Option.flatMap(Config.problemWithHeader(name, value), (problem) => invalid(`headers.${name}`, problem))
-  for (const name of Object.keys(headers)) {
-    const problem = problemWith(name, headers[name] ?? "")
-    if (Option.isSome(problem)) return problem
-  }
-  return idempotencyKey === undefined ? Option.none() : problemWith("x-idempotency-key", idempotencyKey)
+  return idempotencyKey === undefined ? undefined : badHeader(operation, "x-idempotency-key", idempotencyKey)
 }
+
+const badHeader = (operation: string, name: string, value: string | Redacted.Redacted<string>) => {
+  const problem = Config.problemWithHeader(name, value)
+  return Option.isSome(problem) ? badOption(operation, `headers.${name}`, problem.value) : undefined
+}
+
+const badOption = (operation: string, path: string, problem: string): InvalidInput =>
+  new InvalidInput({ path: `${operation}.options.${path}`, problem })
 
 /**
  * @since 0.1.0
@@ -528,7 +534,7 @@ export const make: Effect.Effect<
   ): Stop => {
     const refusal = shared.closed
       ? new ClientClosed({ operation: endpoint.operation })
-      : Option.getOrUndefined(checkOptions(endpoint.operation, options))
+      : checkOptions(endpoint.operation, options)
     if (refusal === undefined) {
       return new Request(fiber, shared, endpoint, prepared, rendered, options, auth).begin(fiber, end)
     }

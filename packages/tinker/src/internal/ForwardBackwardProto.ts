@@ -76,10 +76,10 @@ const entry = { message: lengthTag({ number: 2 }), double: doubleTag({ number: 2
 
 /** Can protobuf say all of it? */
 export const check = (data: ReadonlyArray<PreparedDatum>): Result<void> => {
-  for (const datum of data) {
-    for (const [index, chunk] of datum.chunks.entries()) {
-      const problem = unsayable(chunk)
-      if (problem !== undefined) return invalid(`data[${datum.index}].modelInput.chunks[${index}]`, problem)
+  for (const { chunks, index } of data) {
+    for (let i = 0; i < chunks.length; i++) {
+      const problem = unsayable(chunks[i] as PreparedChunk)
+      if (problem !== undefined) return invalid(`data[${index}].modelInput.chunks[${i}]`, problem)
     }
   }
   return Either.void
@@ -112,7 +112,7 @@ export const encode = (input: Request): Result<Uint8Array<ArrayBuffer>> => {
     writer.close(requestTags.lossFnConfig, mark)
   }
   writer.text(requestTags.lossFn, loss.name)
-  for (const datum of data.toReversed()) writeDatum(writer, datum)
+  writeAll(writer, data, writeDatum)
   if (input.seqId !== 0) writeCount(writer, requestTags.seqId, input.seqId)
   if (input.modelId !== "") writer.text(requestTags.modelId, input.modelId)
   return Either.right(writer.finish())
@@ -140,24 +140,37 @@ const writeCount = (writer: ProtoWriter, tag: Tag, value: number): void => {
   writer.varint(tag)
 }
 
+/** From the last to the first, as everything is written. */
+const writeAll = <A>(
+  writer: ProtoWriter,
+  values: ReadonlyArray<A>,
+  write: (writer: ProtoWriter, value: A) => void,
+): void => {
+  for (let i = values.length - 1; i >= 0; i--) write(writer, values[i] as A)
+}
+
 const writeDatum = (writer: ProtoWriter, datum: PreparedDatum): void => {
   const mark = writer.written
-  for (const span of datum.lossInputSpans.toReversed()) writeSpan(writer, datumTags.lossFnInputSpans, span)
-  for (const span of datum.modelInputSpans.toReversed()) writeSpan(writer, datumTags.modelInputSpans, span)
-  for (const { name, tensor } of datum.inputs.toReversed()) {
-    const mark = writer.written
-    writeTensor(writer, tensor)
-    writer.close(entry.message, mark)
-    writer.text(key, name)
-    writer.close(datumTags.lossFnInputs, mark)
-  }
-  for (const chunk of datum.chunks.toReversed()) {
-    const mark = writer.written
-    writeChunk(writer, chunk)
-    writer.close(datumTags.modelInput, mark)
-  }
+  writeAll(writer, datum.lossInputSpans, writeLossInputSpan)
+  writeAll(writer, datum.modelInputSpans, writeModelInputSpan)
+  writeAll(writer, datum.inputs, writeInput)
+  writeAll(writer, datum.chunks, writeChunk)
   writer.close(requestTags.data, mark)
 }
+
+const writeInput = (writer: ProtoWriter, { name, tensor }: PreparedInput): void => {
+  const mark = writer.written
+  writeTensor(writer, tensor)
+  writer.close(entry.message, mark)
+  writer.text(key, name)
+  writer.close(datumTags.lossFnInputs, mark)
+}
+
+const writeLossInputSpan = (writer: ProtoWriter, span: Span): void =>
+  writeSpan(writer, datumTags.lossFnInputSpans, span)
+
+const writeModelInputSpan = (writer: ProtoWriter, span: Span): void =>
+  writeSpan(writer, datumTags.modelInputSpans, span)
 
 const writeSpan = (writer: ProtoWriter, tag: Tag, { source, sequenceId, offset, length }: Span): void => {
   const mark = writer.written
@@ -171,7 +184,7 @@ const writeSpan = (writer: ProtoWriter, tag: Tag, { source, sequenceId, offset, 
 const writeTensor = (writer: ProtoWriter, tensor: PreparedInput["tensor"]): void => {
   if (tensor.shape !== undefined && tensor.shape.length > 0) {
     const mark = writer.written
-    for (const size of tensor.shape.toReversed()) writer.varint(size)
+    writeAll(writer, tensor.shape, writeSize)
     writer.close(tensorTags.shape, mark)
   }
   writeCount(writer, tensorTags.dtype, tensor.dtype === "float32" ? DType.DTYPE_FLOAT32 : DType.DTYPE_INT64)
@@ -183,10 +196,18 @@ const writeTensor = (writer: ProtoWriter, tensor: PreparedInput["tensor"]): void
   writer.close(tensorTags.sparseCsr, mark)
 }
 
+const writeSize = (writer: ProtoWriter, size: number): void => writer.varint(size)
+
 const writeElements = (writer: ProtoWriter, tag: Tag, tensor: PreparedInput["tensor"]): void =>
   tensor.dtype === "float32" ? writer.float32s(tag, tensor.data) : writer.int64s(tag, tensor.data)
 
 const writeChunk = (writer: ProtoWriter, chunk: PreparedChunk): void => {
+  const mark = writer.written
+  writeContent(writer, chunk)
+  writer.close(datumTags.modelInput, mark)
+}
+
+const writeContent = (writer: ProtoWriter, chunk: PreparedChunk): void => {
   const mark = writer.written
   switch (chunk.type) {
     case "encoded_text":

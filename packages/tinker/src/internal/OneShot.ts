@@ -18,10 +18,15 @@ export class OneShot<A, E> {
   get await(): Effect.Effect<A, E> {
     return Effect.async<A, E>((resume) => {
       if (this.known !== undefined) return resume(this.known)
-      const waiting = (this.waiting ??= new Set())
-      waiting.add(resume)
-      return Effect.sync(() => waiting.delete(resume))
+      this.listen(resume)
+      return Effect.sync(() => this.waiting?.delete(resume))
     })
+  }
+
+  /** Tells it when it comes, or now. */
+  listen(tell: (exit: Exit.Exit<A, E>) => void): void {
+    if (this.known === undefined) (this.waiting ??= new Set()).add(tell)
+    else tell(this.known)
   }
 
   /** What is there now. */

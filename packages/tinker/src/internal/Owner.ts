@@ -31,6 +31,8 @@ export interface About {
 export interface Owned<out A> {
   /** Interrupting it leaves the result to whoever else waits. */
   readonly await: Effect.Effect<A, FutureError>
+  /** Tells how it ended, when it has. */
+  readonly listen: (tell: (exit: Exit.Exit<A, FutureError>) => void) => void
   /** The result if it is there. */
   readonly poll: Effect.Effect<Option.Option<A>, FutureError>
   /** Ends it now; those who wait get this error. */

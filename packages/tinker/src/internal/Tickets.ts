@@ -8,7 +8,7 @@ import * as Option from "effect/Option"
 import type * as Runtime from "effect/Runtime"
 import * as Stream from "effect/Stream"
 import * as ApiFuture from "../ApiFuture.ts"
-import type { ClientClosed, SessionLost, SubmitError, TinkerError, TrainingError } from "../TinkerError.ts"
+import type { ClientClosed, FutureError, SessionLost, SubmitError, TinkerError, TrainingError } from "../TinkerError.ts"
 import type { Service as Transport } from "../Transport.ts"
 import { behind } from "./Behind.ts"
 import { attempt } from "./Begun.ts"
@@ -16,7 +16,7 @@ import type { Meters } from "./Meters.ts"
 import { OneShot } from "./OneShot.ts"
 import { surroundings } from "./RunBeside.ts"
 import type * as Sequencer from "./Sequencer.ts"
-import { opened, type Trace, within } from "./Traced.ts"
+import { isTraced, opened, type Trace, within } from "./Traced.ts"
 import type * as Turns from "./Turns.ts"
 import { type Time, timeOf } from "./Uptime.ts"
 import { Watched } from "./Watched.ts"
@@ -96,17 +96,14 @@ export const future = <B, A>(
     : ApiFuture.map(ApiFuture.all(futures), combine)
 }
 
-interface Attachable<B, A> extends Pick<Operation<B, A>, "kind" | "named" | "wait" | "onSuccess"> {
-  readonly onExit?: ((exit: Exit.Exit<unknown, unknown>) => void) | undefined
-}
-
 /** Attaches to a result, so that its end is known here first. */
 export const attach = <B, A>(
   { futures, settled }: Pick<Deps, "futures" | "settled">,
-  operation: Attachable<B, A>,
+  operation: Pick<Operation<B, A>, "kind" | "named" | "wait" | "onSuccess">,
   acknowledged: Omit<Sequencer.Acknowledged, "submittedIn"> & Pick<ApiFuture.Options, "submittedIn">,
   fiber: Fiber.RuntimeFiber<unknown, unknown>,
   around?: Runtime.Runtime<never>,
+  onExit?: (exit: Exit.Exit<unknown, unknown>) => void,
 ): ApiFuture.ApiFuture<B> => {
   const options: ApiFuture.Options = {
     ...operation.wait,
@@ -115,7 +112,7 @@ export const attach = <B, A>(
       settled(acknowledged, { kind: operation.kind.type, named: operation.named }, exit)
       // It is of this kind: it was decoded as such.
       if (Exit.isSuccess(exit)) operation.onSuccess(acknowledged.seq, exit.value as B)
-      operation.onExit?.(exit)
+      onExit?.(exit)
     },
   }
   return futures.attachNow(fiber, operation.kind, acknowledged.requestId, options, around)
@@ -151,68 +148,53 @@ const pend = <B, A>(
   }
 
   const parts: Array<Exit.Exit<ApiFuture.ApiFuture<B>>> = []
-  const submit = Effect.suspend(() =>
-    deps.sequencer.submit({
-      ...operation,
-      kind: operation.kind.type,
-      onAcknowledged: (chunk, known, fiber) => {
-        const around = surroundings(fiber)
-        // The server waits for the next submission, and not for the poll.
-        behind(fiber, () => {
-          const part = attempt(() => attach(deps, traceable, known, fiber, around))
-          // Its result will not be heard of, and nobody must wait for that.
-          if (Exit.isFailure(part)) deps.settled(known, { kind: operation.kind.type, named: operation.named }, part)
-          parts[chunk] = part
-        })
-      },
-      onDelay: (error) =>
-        Effect.sync(() => {
-          trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
-          show(delayState(error), Option.some(error.message))
-        }),
-    }),
-  )
+  const call: Sequencer.Call = {
+    ...operation,
+    kind: operation.kind.type,
+    onAcknowledged: (chunk, known, fiber) => {
+      const around = surroundings(fiber)
+      // The server waits for the next submission, and not for the poll.
+      behind(fiber, () => {
+        const part = attempt(() => attach(deps, operation, known, fiber, around, onExit))
+        // Its result will not be heard of, and nobody must wait for that.
+        if (Exit.isFailure(part)) deps.settled(known, { kind: operation.kind.type, named: operation.named }, part)
+        parts[chunk] = part
+      })
+    },
+    onDelay: (error) =>
+      Effect.sync(() => {
+        trace?.event("tinker.queue_state", { state: delayState(error), reason: error.message })
+        show(delayState(error), Option.some(error.message))
+      }),
+  }
 
   /** The span ends with the last of its pieces, and as the first that failed. */
   let open = operation.requests.length
   let outcome: Exit.Exit<unknown, unknown> = Exit.void
-  const traceable: Attachable<B, A> =
-    trace === undefined
-      ? operation
-      : {
-          ...operation,
-          onExit: (exit) => {
-            if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
-            if (--open === 0) trace.end(outcome)
-          },
-        }
+  const onExit =
+    trace &&
+    ((exit: Exit.Exit<unknown, unknown>) => {
+      if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
+      if (--open === 0) trace.end(outcome)
+    })
 
-  const run = Effect.suspend(() => {
+  const run = Effect.withFiberRuntime<Exit.Exit<void, SubmitError>>((fiber) => {
     // Nobody waits for it any more, and it has no number yet.
     if (phase === "cancelled") return Effect.succeed(Exit.void)
     phase = "begun"
     waiting?.end()
     show("submitting", Option.none())
-    return Effect.withFiberRuntime<Exit.Exit<void, SubmitError>>((fiber) => {
-      behind(fiber, prepareNext)
-      return Effect.map(Effect.exit(within(trace, submit)), (exit) => {
-        const took = uptime() - begunAt
-        behind(fiber, () => settle(exit, took))
-        return exit
-      })
+    behind(fiber, prepareNext)
+    return Effect.map(Effect.exit(within(trace, deps.sequencer.submit(call))), (exit) => {
+      const took = uptime() - begunAt
+      behind(fiber, () => settle(exit, took))
+      return exit
     })
   })
 
   /** Whoever waits is told first; what a tracer or a meter makes of it is its own matter. */
   const settle = (exit: Exit.Exit<void, SubmitError>, took: number) => {
-    acknowledged.done(
-      Exit.flatMap(exit, () =>
-        Exit.map(
-          Option.getOrElse(Exit.all(parts), () => Exit.succeed([])),
-          (parts) => future(parts, operation.combine),
-        ),
-      ),
-    )
+    acknowledged.done(Exit.flatMap(exit, () => Exit.map(together(parts), (parts) => future(parts, operation.combine))))
     attempt(() => {
       if (Exit.isSuccess(exit)) return deps.meters(operationName(operation))?.queued(took)
       trace?.end(exit)
@@ -250,7 +232,7 @@ const pend = <B, A>(
       const wait = acknowledged.await
       return {
         acknowledged: wait,
-        await: Effect.flatMap(wait, (future) => result(deps.sequencer, future)),
+        await: Effect.flatMap(wait, (future) => result(deps.sequencer, future.await)),
         cancel,
         get queueState() {
           return Stream.concat(Stream.interruptWhen(state.changes, Effect.exit(wait)), statesOf(wait))
@@ -260,12 +242,19 @@ const pend = <B, A>(
   }
 }
 
+const together = <A>(parts: ReadonlyArray<Exit.Exit<A>>): Exit.Exit<ReadonlyArray<A>> => {
+  const [only] = parts
+  return only !== undefined && parts.length === 1
+    ? Exit.map(only, (part) => [part])
+    : Option.getOrElse(Exit.all(parts), () => Exit.succeed([]))
+}
+
 /** A conflict over a number that broke the sequence is told as what it means. */
-export const result = <A>(
+const result = <A>(
   { broken }: Sequencer.Sequencer,
-  future: ApiFuture.ApiFuture<A>,
+  waiting: Effect.Effect<A, FutureError>,
 ): Effect.Effect<A, TrainingError> =>
-  Effect.catchTag(future.await, "RequestRejected", (error) =>
+  Effect.catchTag(waiting, "RequestRejected", (error) =>
     error.reason === "Conflict"
       ? Effect.flatMap(broken, (known): Effect.Effect<never, TrainingError> =>
           Effect.fail(Option.getOrElse(known, () => error)),
@@ -282,15 +271,40 @@ export const submit = <B, A>(
   deps: Deps,
   operation: Operation<B, A>,
 ): Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError> =>
-  begun(deps, operation, ({ acknowledged, cancel, job }) =>
-    // Nobody who was interrupted leaves its operation behind, wherever that happens.
-    Effect.uninterruptibleMask((restore) => {
-      const refusal = deps.sequencer.obstacle(operation) ?? deps.turns.join(job)
-      return refusal === undefined
-        ? Effect.onInterrupt(restore(acknowledged.await), () => cancel)
-        : Effect.fail(refusal)
-    }),
+  begun(deps, operation, (pending) => joined(deps, operation, pending, (resume) => pending.acknowledged.listen(resume)))
+
+/** The same, for who waits for the result. */
+export const run = <B, A>(deps: Deps, operation: Operation<B, A>): Effect.Effect<A, TrainingError> =>
+  Effect.withFiberRuntime((fiber) =>
+    isTraced(fiber)
+      ? Effect.flatMap(submit(deps, operation), (future) => result(deps.sequencer, future.await))
+      : // Nobody wants to know on the way that the server has it, so nobody is woken for that.
+        begun(deps, operation, (pending) =>
+          joined<A, TrainingError>(deps, operation, pending, (resume) =>
+            pending.acknowledged.listen((exit) =>
+              Exit.isSuccess(exit)
+                ? ApiFuture.listen(exit.value, (end) => resume(result(deps.sequencer, end)))
+                : resume(Exit.failCause(exit.cause)),
+            ),
+          ),
+        ),
   )
+
+/** Puts it in the line. Nobody who was interrupted leaves its operation behind, wherever that happens. */
+const joined = <A, E>(
+  { sequencer, turns }: Deps,
+  operation: Pick<Sequencer.Call, "heals">,
+  { cancel, job }: Pick<Pending<unknown>, "cancel" | "job">,
+  listen: (resume: (effect: Effect.Effect<A, E>) => void) => void,
+): Effect.Effect<A, E | SubmitError> =>
+  Effect.uninterruptibleMask<A, E | SubmitError, never>((restore) => {
+    const refusal = sequencer.obstacle(operation) ?? turns.join(job)
+    if (refusal !== undefined) return Effect.fail(refusal)
+    const told = Effect.async<A, E>((resume) => {
+      listen(resume)
+    })
+    return Effect.catchAllCause(restore(told), (cause) => Effect.zipRight(cancel, Effect.failCause(cause)))
+  })
 
 /**
  * Two operations with nothing between them. If the first is not accepted the second is not sent, and fails with the
@@ -322,11 +336,11 @@ export const enqueuePair = <B1, A1, B2, A2>(
   )
 
 /** What is to be submitted, with a span and a clock of its caller's. */
-const begun = <B, A, T>(
+const begun = <B, A, T, E>(
   deps: Deps,
   operation: Operation<B, A>,
-  use: (pending: Pending<A>) => Effect.Effect<T, SubmitError>,
-): Effect.Effect<T, SubmitError> =>
+  use: (pending: Pending<A>) => Effect.Effect<T, E>,
+): Effect.Effect<T, E> =>
   opened(
     (trace, fiber) => use(pend(deps, operation, timeOf(fiber), trace)),
     () => ({

@@ -10,7 +10,7 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import type * as Exit from "effect/Exit"
+import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
@@ -29,6 +29,7 @@ import { exitOf } from "./internal/Begun.ts"
 import * as Gate from "./internal/Gate.ts"
 import * as Owner from "./internal/Owner.ts"
 import { readerOf } from "./internal/ReadByHand.ts"
+import { Attached, Ended, Gathered, Mapped, Telling } from "./internal/Telling.ts"
 import { current, type Trace, traced } from "./internal/Traced.ts"
 import { type Time, timeOf } from "./internal/Uptime.ts"
 import { Watched } from "./internal/Watched.ts"
@@ -67,6 +68,8 @@ export interface QueueState {
 }
 
 /**
+ * What it has is made when it is asked for, so a copy (`{ ...future }`) has nothing of it.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -650,74 +653,16 @@ export const layer: Layer.Layer<Futures, never, Transport | Session | Config.Tin
  * @since 0.1.0
  * @category combinators
  */
-export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> => new Mapped(self, f)
-
-// There is one for each of thousands of results: what most of them are not asked for is made when it is.
-
-class Attached<A> implements ApiFuture<A> {
-  readonly requestId: string
-  private readonly owned: Owner.Owned<A>
-  private readonly queue: Watched<QueueState>
-
-  constructor(requestId: string, owned: Owner.Owned<A>, queue: Watched<QueueState>) {
-    this.requestId = requestId
-    this.owned = owned
-    this.queue = queue
-  }
-
-  get requestIds(): ReadonlyArray<string> {
-    return [this.requestId]
-  }
-  get await(): Effect.Effect<A, FutureError> {
-    return this.owned.await
-  }
-  get poll(): Effect.Effect<Option.Option<A>, FutureError> {
-    return this.owned.poll
-  }
-  get queueState(): Stream.Stream<QueueState> {
-    return Stream.interruptWhen(this.queue.changes, Effect.exit(this.owned.await))
-  }
-  listen(tell: (end: Effect.Effect<A, FutureError>) => void): void {
-    this.owned.listen(tell)
-  }
-}
-
-class Mapped<A, B> implements ApiFuture<B> {
-  private readonly self: ApiFuture<A>
-  private readonly f: (value: A) => B
-
-  constructor(self: ApiFuture<A>, f: (value: A) => B) {
-    this.self = self
-    this.f = f
-  }
-
-  get requestId(): string {
-    return this.self.requestId
-  }
-  get requestIds(): ReadonlyArray<string> {
-    return this.self.requestIds
-  }
-  get await(): Effect.Effect<B, FutureError> {
-    return Effect.map(this.self.await, this.f)
-  }
-  get poll(): Effect.Effect<Option.Option<B>, FutureError> {
-    return Effect.map(this.self.poll, Option.map(this.f))
-  }
-  get queueState(): Stream.Stream<QueueState> {
-    return this.self.queueState
-  }
-  listen(tell: (end: Effect.Effect<B, FutureError>) => void): void {
-    listen(this.self, (end) => tell(Effect.map(end, this.f)))
-  }
-}
-
-/**
- * Tells the end when it has come, for who has no other way to wait; of a future of another kind, how to wait for it.
- *
- * @internal
- */
-export const listen = <A>(future: ApiFuture<A>, tell: (end: Effect.Effect<A, FutureError>) => void): void =>
-  future instanceof Attached || future instanceof Mapped ? future.listen(tell) : tell(future.await)
+export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> =>
+  self instanceof Telling
+    ? new Mapped<A, B>(self, f)
+    : {
+        requestId: self.requestId,
+        requestIds: self.requestIds,
+        await: Effect.map(self.await, f),
+        poll: Effect.map(self.poll, Option.map(f)),
+        queueState: self.queueState,
+      }
 
 /**
  * Of which it is known that there will be no result.
@@ -725,13 +670,7 @@ export const listen = <A>(future: ApiFuture<A>, tell: (end: Effect.Effect<A, Fut
  * @since 0.1.0
  * @category constructors
  */
-export const fail = (error: FutureError): ApiFuture<never> => ({
-  requestId: "",
-  requestIds: [],
-  await: Effect.fail(error),
-  poll: Effect.fail(error),
-  queueState: Stream.empty,
-})
+export const fail = (error: FutureError): ApiFuture<never> => new Ended<never>(Exit.fail(error))
 
 /**
  * Both results, when both are there; the first failure at once.
@@ -739,13 +678,7 @@ export const fail = (error: FutureError): ApiFuture<never> => ({
  * @since 0.1.0
  * @category combinators
  */
-export const zip = <A, B>(self: ApiFuture<A>, that: ApiFuture<B>): ApiFuture<readonly [A, B]> => ({
-  requestId: self.requestId,
-  requestIds: [...self.requestIds, ...that.requestIds],
-  await: Effect.zip(self.await, that.await, { concurrent: true }),
-  poll: Effect.zipWith(self.poll, that.poll, (a, b) => Option.all([a, b])),
-  queueState: Stream.merge(self.queueState, that.queueState),
-})
+export const zip = <A, B>(self: ApiFuture<A>, that: ApiFuture<B>): ApiFuture<readonly [A, B]> => all([self, that])
 
 /**
  * All results, in the shape of what was given: an array or a record.
@@ -757,26 +690,27 @@ export const all = <const T extends ReadonlyArray<ApiFuture<unknown>> | Readonly
   futures: T,
 ): ApiFuture<{ -readonly [K in keyof T]: T[K] extends ApiFuture<infer A> ? A : never }> => {
   type Results = { -readonly [K in keyof T]: T[K] extends ApiFuture<infer A> ? A : never }
-  const list: ReadonlyArray<readonly [string, ApiFuture<unknown>]> = Object.entries(futures)
-  const requestIds = list.flatMap(([, future]) => future.requestIds)
+  const keys = Object.keys(futures)
+  const parts: ReadonlyArray<ApiFuture<unknown>> = Object.values(futures)
   // The keys are those of `futures`, each with the result of its own.
   const shape = (values: ReadonlyArray<unknown>): Results =>
-    (Array.isArray(futures) ? values : Object.fromEntries(list.map(([key], i) => [key, values[i]]))) as Results
+    (Array.isArray(futures) ? values : Object.fromEntries(keys.map((key, i) => [key, values[i]]))) as Results
+  return map(gather(parts), shape)
+}
+
+const gather = (parts: ReadonlyArray<ApiFuture<unknown>>): ApiFuture<ReadonlyArray<unknown>> => {
+  if (parts.every((part) => part instanceof Telling)) return new Gathered(parts)
+  const requestIds = parts.flatMap(({ requestIds }) => requestIds)
   return {
     requestId: requestIds[0] ?? "",
     requestIds,
-    await: Effect.map(
-      Effect.all(
-        list.map(([, future]) => future.await),
-        { concurrency: "unbounded" },
-      ),
-      shape,
+    await: Effect.all(
+      parts.map((part) => part.await),
+      { concurrency: "unbounded" },
     ),
-    poll: Effect.map(Effect.all(list.map(([, future]) => future.poll)), (polled) =>
-      Option.map(Option.all(polled), shape),
-    ),
+    poll: Effect.map(Effect.all(parts.map(({ poll }) => poll)), Option.all),
     queueState: Stream.mergeAll(
-      list.map(([, future]) => future.queueState),
+      parts.map(({ queueState }) => queueState),
       { concurrency: "unbounded" },
     ),
   }

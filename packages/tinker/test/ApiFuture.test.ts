@@ -16,7 +16,8 @@ import {
   Stream,
   TestClock,
 } from "effect"
-import { ApiFuture, Session, TinkerConfig, Transport } from "effect-tinker"
+import { ApiFuture, Session, TinkerConfig, TinkerError, Transport } from "effect-tinker"
+import { inspect } from "node:util"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"
@@ -490,6 +491,56 @@ describe("a result", () => {
       expect(yield* named.await).toEqual({ pass: 1, update: { metrics: { "loss:sum": 1 } } })
       expect(yield* named.poll).toEqual(Option.some({ pass: 1, update: { metrics: { "loss:sum": 1 } } }))
       expect(yield* ApiFuture.all([loss(b), loss(a)]).await).toEqual([1, 1])
+    }).pipe(
+      Effect.provide(layer({ retrieve_future: [{ body: { metrics: { "loss:sum": 1 } }, forever: true }] })),
+      VirtualTime.run,
+    ),
+  )
+})
+
+describe("results that are gathered", () => {
+  const known = (value: number): ApiFuture.ApiFuture<number> => ({
+    requestId: `r${value}`,
+    requestIds: [`r${value}`],
+    await: Effect.succeed(value),
+    poll: Effect.succeedSome(value),
+    queueState: Stream.empty,
+  })
+  const error = new TinkerError.RequestFailed({ operation: "x", reason: "Server", detail: "boom" })
+
+  it.effect("fail at once when one fails, and die of what dies", () =>
+    Effect.gen(function* () {
+      const { attach } = yield* ApiFuture.Futures
+      const never = yield* attach(optimStep, "never")
+      expect(yield* Effect.flip(ApiFuture.all([never, ApiFuture.fail(error)]).await)).toBe(error)
+      const fatal = ApiFuture.map(ApiFuture.all([]), () => {
+        throw new Error("in the caller's function")
+      })
+      expect(yield* Effect.exit(fatal.await)).toEqual(Exit.die(new Error("in the caller's function")))
+    }).pipe(
+      Effect.provide(layer({ retrieve_future: [{ body: { type: "try_again" }, forever: true }] })),
+      VirtualTime.run,
+    ),
+  )
+
+  it.effect("may be none, or of another make", () =>
+    Effect.gen(function* () {
+      expect(yield* ApiFuture.all([]).await).toEqual([])
+      expect(yield* ApiFuture.all({}).await).toEqual({})
+      const both = ApiFuture.map(ApiFuture.zip(known(1), known(2)), ([a, b]) => a + b)
+      expect(yield* both.await).toBe(3)
+      expect(yield* both.poll).toEqual(Option.some(3))
+      expect(both.requestIds).toEqual(["r1", "r2"])
+    }),
+  )
+
+  it.effect("show their ids, and not all that they will be", () =>
+    Effect.gen(function* () {
+      const { attach } = yield* ApiFuture.Futures
+      const future = ApiFuture.all([yield* attach(optimStep, "a"), yield* attach(optimStep, "b")])
+      yield* future.await
+      expect(JSON.stringify(future)).toBe('{"_id":"ApiFuture","requestIds":["a","b"]}')
+      expect(inspect(future)).not.toContain("loss:sum")
     }).pipe(
       Effect.provide(layer({ retrieve_future: [{ body: { metrics: { "loss:sum": 1 } }, forever: true }] })),
       VirtualTime.run,

@@ -1,8 +1,9 @@
 import { describe, it } from "@effect/vitest"
-import { Chunk, Duration, Effect, Exit, Fiber, Option, Redacted, Scope, Stream, Tracer } from "effect"
-import { Checkpoint, CustomLoss, Loss, Optimizer, ServiceClient } from "effect-tinker"
+import { Chunk, Clock, Duration, Effect, Exit, Fiber, Option, Redacted, Scope, Stream, Tracer } from "effect"
+import { Checkpoint, CustomLoss, Loss, Optimizer, ServiceClient, type TrainingClient } from "effect-tinker"
 import { expect } from "vitest"
 import * as Clients from "./support/Clients.ts"
+import { interruptedAt } from "./support/InterruptedAt.ts"
 
 const { adam, applied, baseModel, datum, ending, fault, lora, model, pass, run, sent, server } = Clients
 
@@ -476,23 +477,77 @@ describe("whoever waits resumes", () => {
   )
 })
 
-describe("whoever leaves takes its operation along", () => {
-  // Wherever a fiber may be made to wait between two of its steps. (With fewer, it makes none.)
-  it.effect.each(Array.from({ length: 20 }, (_, i) => i + 10))("interrupted after a yield at %i", (budget) =>
-    run(
+describe("whoever leaves takes its operation along, or leaves all of it", () => {
+  const three = [datum(1, 2), datum(3, 4), datum(5, 6)]
+  const ways = {
+    "a pass": (client: TrainingClient.Service) => client.forwardBackward(batch, Loss.crossEntropy),
+    "a pass in pieces": (client: TrainingClient.Service) => client.forwardBackward(three, Loss.crossEntropy),
+    "a submission": (client: TrainingClient.Service) => client.submit.forwardBackward(batch, Loss.crossEntropy),
+    "an enqueued one": (client: TrainingClient.Service) => client.enqueue.forwardBackward(batch, Loss.crossEntropy),
+  }
+  const cases = Object.entries(ways).flatMap(([name, begin]) =>
+    [false, true].flatMap((isQueued) => [false, true].map((isTraced) => ({ name, begin, isQueued, isTraced }))),
+  )
+
+  it.effect.each(cases)(
+    "$name, behind another one: $isQueued, traced: $isTraced, interrupted at each of its steps",
+    ({ begin, isQueued, isTraced, name }) =>
       Effect.gen(function* () {
-        const client = yield* lora()
-        yield* fault({ on: "optim_step", delay: "1 minute", times: 1 })
-        yield* client.enqueue.optimStep(adam)
-        yield* Effect.sleep("1 second")
-        const fiber = yield* Effect.fork(Effect.withMaxOpsBeforeYield(client.submit.saveState("left"), budget))
-        yield* Effect.yieldNow()
-        yield* Fiber.interrupt(fiber)
-        yield* Effect.sleep("2 minutes")
-        expect(yield* sent("optim_step")).toEqual([1])
-        expect(yield* sent("save_weights")).toEqual([])
+        const pieces = name === "a pass in pieces" ? 3 : 1
+        const counts = new Set<number>()
+        for (let step = 0; ; step++) {
+          const { exit, hasWaited, numbers, open, wasReached } = yield* run(
+            Effect.gen(function* () {
+              const client = yield* lora()
+              if (isQueued) {
+                yield* fault({ on: "save_weights", delay: "1 minute", times: 1 })
+                yield* client.enqueue.saveState("a")
+                yield* Effect.sleep("1 second")
+              }
+              const spans: Array<Tracer.Span> = []
+              const own = yield* Effect.tracer
+              const tracer = Tracer.make({
+                ...own,
+                span: (...args) => {
+                  const span = own.span(...args)
+                  spans.push(span)
+                  return span
+                },
+              })
+              const effect: Effect.Effect<unknown, unknown> = begin(client)
+              const before = yield* Clock.currentTimeMillis
+              const { exit, wasReached } = yield* interruptedAt(
+                step,
+                isTraced ? Effect.withTracer(effect, tracer) : effect,
+              )
+              const hasWaited = (yield* Clock.currentTimeMillis) > before
+              yield* Effect.sleep("2 minutes")
+              const numbers = yield* sent("forward_backward")
+              // Whatever became of it, the next one finds the client in order.
+              yield* pass(client, 7, 8)
+              return {
+                exit,
+                hasWaited,
+                numbers,
+                wasReached,
+                open: spans.filter(({ status }) => status._tag !== "Ended"),
+              }
+            }),
+            { flags: { fwdbwd_max_chunk_len: 1 } },
+          )
+          expect(open.map(({ name }) => name)).toEqual([])
+          if (!wasReached) {
+            expect(Exit.isSuccess(exit)).toBe(true)
+            break
+          }
+          counts.add(numbers.length)
+          // A place in the line is all that it waits for, and then it has got it.
+          const isMine = name === "an enqueued one"
+          if (isQueued && Exit.isFailure(exit) && !hasWaited && !isMine) expect(numbers).toEqual([])
+        }
+        expect([...counts].filter((count) => count !== 0 && count !== pieces)).toEqual([])
+        expect(counts.has(0)).toBe(true)
       }),
-    ),
   )
 })
 

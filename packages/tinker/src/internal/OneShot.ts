@@ -17,13 +17,12 @@ export class OneShot<A, E> {
   /** Interrupting it leaves the others alone. */
   get await(): Effect.Effect<A, E> {
     return Effect.async<A, E>((resume) => {
-      if (this.known !== undefined) return resume(this.known)
       this.listen(resume)
-      return Effect.sync(() => this.waiting?.delete(resume))
+      return this.known === undefined ? Effect.sync(() => this.waiting?.delete(resume)) : undefined
     })
   }
 
-  /** Tells it when it comes, or now. */
+  /** Tells it when it comes, or now. What is told must not throw. */
   listen(tell: (exit: Exit.Exit<A, E>) => void): void {
     if (this.known === undefined) (this.waiting ??= new Set()).add(tell)
     else tell(this.known)

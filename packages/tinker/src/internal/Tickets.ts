@@ -16,6 +16,7 @@ import type { Meters } from "./Meters.ts"
 import { OneShot } from "./OneShot.ts"
 import { surroundings } from "./RunBeside.ts"
 import type * as Sequencer from "./Sequencer.ts"
+import { Telling } from "./Telling.ts"
 import { isTraced, opened, type Trace, within } from "./Traced.ts"
 import type * as Turns from "./Turns.ts"
 import { type Time, timeOf } from "./Uptime.ts"
@@ -96,6 +97,19 @@ export const future = <B, A>(
     : ApiFuture.map(ApiFuture.all(futures), combine)
 }
 
+/** The same of what was attached to; one that could not be is enough. */
+const whole = <B, A>(
+  parts: ReadonlyArray<Exit.Exit<ApiFuture.ApiFuture<B>>>,
+  combine: (results: ReadonlyArray<B>) => A,
+): Exit.Exit<ApiFuture.ApiFuture<A>> => {
+  const futures: Array<ApiFuture.ApiFuture<B>> = []
+  for (const part of parts) {
+    if (Exit.isFailure(part)) return Exit.failCause(part.cause)
+    futures.push(part.value)
+  }
+  return Exit.succeed(future(futures, combine))
+}
+
 /** Attaches to a result, so that its end is known here first. */
 export const attach = <B, A>(
   { futures, settled }: Pick<Deps, "futures" | "settled">,
@@ -147,6 +161,16 @@ const pend = <B, A>(
       state.set({ state: shown, reason, since })
   }
 
+  /** The span ends with the last of its pieces, and as the first that failed. */
+  let open = operation.requests.length
+  let outcome: Exit.Exit<unknown, unknown> = Exit.void
+  const onExit =
+    trace &&
+    ((exit: Exit.Exit<unknown, unknown>) => {
+      if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
+      if (--open === 0) trace.end(outcome)
+    })
+
   const parts: Array<Exit.Exit<ApiFuture.ApiFuture<B>>> = []
   const call: Sequencer.Call = {
     ...operation,
@@ -168,16 +192,6 @@ const pend = <B, A>(
       }),
   }
 
-  /** The span ends with the last of its pieces, and as the first that failed. */
-  let open = operation.requests.length
-  let outcome: Exit.Exit<unknown, unknown> = Exit.void
-  const onExit =
-    trace &&
-    ((exit: Exit.Exit<unknown, unknown>) => {
-      if (Exit.isSuccess(outcome) && Exit.isFailure(exit)) outcome = exit
-      if (--open === 0) trace.end(outcome)
-    })
-
   const run = Effect.withFiberRuntime<Exit.Exit<void, SubmitError>>((fiber) => {
     // Nobody waits for it any more, and it has no number yet.
     if (phase === "cancelled") return Effect.succeed(Exit.void)
@@ -194,7 +208,7 @@ const pend = <B, A>(
 
   /** Whoever waits is told first; what a tracer or a meter makes of it is its own matter. */
   const settle = (exit: Exit.Exit<void, SubmitError>, took: number) => {
-    acknowledged.done(Exit.flatMap(exit, () => Exit.map(together(parts), (parts) => future(parts, operation.combine))))
+    acknowledged.done(Exit.flatMap(exit, () => whole(parts, operation.combine)))
     attempt(() => {
       if (Exit.isSuccess(exit)) return deps.meters(operationName(operation))?.queued(took)
       trace?.end(exit)
@@ -242,13 +256,6 @@ const pend = <B, A>(
   }
 }
 
-const together = <A>(parts: ReadonlyArray<Exit.Exit<A>>): Exit.Exit<ReadonlyArray<A>> => {
-  const [only] = parts
-  return only !== undefined && parts.length === 1
-    ? Exit.map(only, (part) => [part])
-    : Option.getOrElse(Exit.all(parts), () => Exit.succeed([]))
-}
-
 /** A conflict over a number that broke the sequence is told as what it means. */
 const result = <A>(
   { broken }: Sequencer.Sequencer,
@@ -277,33 +284,43 @@ export const submit = <B, A>(
 export const run = <B, A>(deps: Deps, operation: Operation<B, A>): Effect.Effect<A, TrainingError> =>
   Effect.withFiberRuntime((fiber) =>
     isTraced(fiber)
-      ? Effect.flatMap(submit(deps, operation), (future) => result(deps.sequencer, future.await))
+      ? // In two steps: who leaves during the second one leaves the span to the result.
+        Effect.flatMap(submit(deps, operation), (future) => result(deps.sequencer, future.await))
       : // Nobody wants to know on the way that the server has it, so nobody is woken for that.
         begun(deps, operation, (pending) =>
           joined<A, TrainingError>(deps, operation, pending, (resume) =>
             pending.acknowledged.listen((exit) =>
               Exit.isSuccess(exit)
-                ? ApiFuture.listen(exit.value, (end) => resume(result(deps.sequencer, end)))
+                ? listen(exit.value, (end) => resume(result(deps.sequencer, end)))
                 : resume(Exit.failCause(exit.cause)),
             ),
           ),
         ),
   )
 
+const listen = <A>(future: ApiFuture.ApiFuture<A>, tell: (end: Effect.Effect<A, FutureError>) => void): void =>
+  future instanceof Telling ? future.listen(tell) : tell(future.await)
+
 /** Puts it in the line. Nobody who was interrupted leaves its operation behind, wherever that happens. */
 const joined = <A, E>(
   { sequencer, turns }: Deps,
   operation: Pick<Sequencer.Call, "heals">,
   { cancel, job }: Pick<Pending<unknown>, "cancel" | "job">,
-  listen: (resume: (effect: Effect.Effect<A, E>) => void) => void,
+  listen: (resume: (end: Effect.Effect<A, E>) => void) => void,
 ): Effect.Effect<A, E | SubmitError> =>
   Effect.uninterruptibleMask<A, E | SubmitError, never>((restore) => {
     const refusal = sequencer.obstacle(operation) ?? turns.join(job)
     if (refusal !== undefined) return Effect.fail(refusal)
+    let tell: ((end: Effect.Effect<A, E>) => void) | undefined
     const told = Effect.async<A, E>((resume) => {
-      listen(resume)
+      tell = resume
+      listen((end) => tell?.(end))
     })
-    return Effect.catchAllCause(restore(told), (cause) => Effect.zipRight(cancel, Effect.failCause(cause)))
+    return Effect.catchAllCause(restore(told), (cause) => {
+      // Who has left is not held until the end.
+      tell = undefined
+      return Cause.isInterrupted(cause) ? Effect.zipRight(cancel, Effect.failCause(cause)) : Effect.failCause(cause)
+    })
   })
 
 /**

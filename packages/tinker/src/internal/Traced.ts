@@ -22,6 +22,7 @@ export class Trace {
   private readonly tracer: Tracer.Tracer
   private readonly span: Tracer.Span
   private readonly clock: Clock.Clock
+  private readonly parts: Array<Trace> = []
 
   constructor(tracer: Tracer.Tracer, span: Tracer.Span, clock: Clock.Clock) {
     this.tracer = tracer
@@ -37,15 +38,18 @@ export class Trace {
     this.span.event(name, this.clock.unsafeCurrentTimeNanos(), attributes)
   }
 
-  /** A part of the same work, begun now. */
+  /** A part of the same work, begun now. It ends with the whole at the latest. */
   child(name: string): Trace {
     const now = this.clock.unsafeCurrentTimeNanos()
     const span = this.tracer.span(name, Option.some(this.span), Context.empty(), [], now, "internal")
-    return new Trace(this.tracer, span, this.clock)
+    const part = new Trace(this.tracer, span, this.clock)
+    this.parts.push(part)
+    return part
   }
 
   /** Only the first time counts. A tracer that throws costs its span, and nobody's result. */
   end(exit: Exit.Exit<unknown, unknown> = Exit.void): void {
+    for (const part of this.parts) part.end(exit)
     attempt(() => {
       if (this.span.status._tag !== "Ended") this.span.end(this.clock.unsafeCurrentTimeNanos(), exit)
     })
@@ -102,12 +106,15 @@ export const opened = <A, E>(
     const tracer = tracerOf(fiber)
     if (tracer === undefined) return use(undefined, fiber)
     const { attributes, name } = describe()
-    return Effect.flatMap(Effect.makeSpan(name, { captureStackTrace: false, attributes }), (span) => {
-      const trace = new Trace(tracer, span, clockOf(fiber))
-      return Effect.onExit(use(trace, fiber), (exit) =>
-        Exit.isFailure(exit) ? Effect.sync(() => trace.end(exit)) : Effect.void,
-      )
-    })
+    // Nothing can come between the beginning of the span and who sees to its end.
+    return Effect.uninterruptibleMask((restore) =>
+      Effect.flatMap(Effect.makeSpan(name, { captureStackTrace: false, attributes }), (span) => {
+        const trace = new Trace(tracer, span, clockOf(fiber))
+        return Effect.onExit(restore(Effect.suspend(() => use(trace, fiber))), (exit) =>
+          Exit.isFailure(exit) ? Effect.sync(() => trace.end(exit)) : Effect.void,
+        )
+      }),
+    )
   })
 
 /** The effect as part of a span of its caller's. If there is none, the tracer of the fiber that runs it does not count. */

@@ -9,6 +9,7 @@ import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import type { ApiFuture, QueueState } from "../ApiFuture.ts"
 import type { FutureError } from "../TinkerError.ts"
+import { attempt } from "./Begun.ts"
 import type { Owned } from "./Owner.ts"
 import type { Watched } from "./Watched.ts"
 
@@ -109,15 +110,7 @@ export class Mapped<A, B> extends Telling<B> {
     return this.self.queueState
   }
   listen(tell: Tell<B>): void {
-    this.self.listen((exit) => tell(mapExit(exit, this.f)))
-  }
-}
-
-const mapExit = <A, B>(exit: Exit.Exit<A, FutureError>, f: (value: A) => B): Exit.Exit<B, FutureError> => {
-  try {
-    return Exit.map(exit, f)
-  } catch (defect) {
-    return Exit.die(defect)
+    this.self.listen((exit) => tell(Exit.flatten(attempt(() => Exit.map(exit, this.f)))))
   }
 }
 

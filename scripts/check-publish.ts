@@ -51,7 +51,7 @@ writeFileSync(join(work, "package.json"), JSON.stringify({ type: "module", priva
 writeFileSync(
   join(work, "import.js"),
   `${specifiers.map((specifier) => `await import(${JSON.stringify(specifier)})`).join("\n")}
-for (const hidden of ["effect-tinker/internal/Gate", "effect-tinker/dist/index.js", "@effect-tinker/node/internal/Exchange", "@effect-tinker/tokenizer/internal/Shared", "@effect-tinker/engine/internal/Kernel", "@effect-tinker/server/internal/Core"]) {
+for (const hidden of ["effect-tinker/internal/runtime/Gate", "effect-tinker/dist/index.js", "@effect-tinker/node/internal/Exchange", "@effect-tinker/tokenizer/internal/Shared", "@effect-tinker/engine/internal/Kernel", "@effect-tinker/server/internal/Core"]) {
   const reached = await import(hidden).then(() => true, () => false)
   if (reached) throw new Error(hidden + " can be reached")
 }`,
@@ -63,7 +63,8 @@ writeFileSync(
   join(work, "train.js"),
   `import { LocalTinker } from "@effect-tinker/server"
 import { Effect, Layer, Redacted, Stream } from "effect"
-import { Loss, Optimizer, RateLimiter, ServiceClient, TinkerConfig, Transport } from "effect-tinker"
+import { Loss, Optimizer, RateLimiter, ServiceClient, TinkerConfig } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 
 const program = Effect.gen(function* () {
   const service = yield* ServiceClient.ServiceClient

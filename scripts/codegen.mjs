@@ -7,10 +7,10 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 
 const root = fileURLToPath(new URL("..", import.meta.url))
-const target = join(root, "packages/tinker/src/internal/proto")
+const target = join(root, "packages/tinker/src/internal/codec/proto")
 const bin = (name) => join(root, "node_modules/.bin", name)
 
-/** src/internal/ProtoFile.ts tells why. */
+/** src/internal/codec/ProtoFile.ts tells why. */
 const declaredAsJson = (code) => {
   const [call, base64] = /fileDesc\("([^"]+)"\)/.exec(code) ?? []
   const named = "import { enumDesc, fileDesc, messageDesc } from "

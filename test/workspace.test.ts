@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { describe, expect, it } from "@effect/vitest"
-import { Version } from "effect-tinker"
+import * as Version from "effect-tinker/protocol/Version"
 
 const root = fileURLToPath(new URL("..", import.meta.url))
 const packages = readdirSync(join(root, "packages"))
@@ -40,14 +40,17 @@ describe("the workspace", () => {
     expect(barrels).toEqual([])
   })
 
-  it("exports every public module from its index", () => {
+  it("exports every public module from its index, but for those that few programs import", () => {
+    const byPathOnly = new Map([
+      ["tinker", ["Credentials.ts", "Pages.ts", "SamplerHandle.ts", "Session.ts", "Telemetry.ts", "Transport.ts"]],
+    ])
     for (const name of packages) {
       const [index, modules] = [sources(name).find(({ file }) => file === "index.ts")?.text ?? "", sources(name)]
       const missing = modules
         .map(({ file }) => file)
         .filter((file) => !file.includes("/") && file !== "index.ts")
         .filter((file) => !index.includes(`"./${file}"`))
-      expect(missing, name).toEqual([])
+      expect(missing.toSorted(), name).toEqual(byPathOnly.get(name) ?? [])
     }
   })
 })

@@ -3,7 +3,7 @@
  * Run: tsx scripts/bench/gate.ts
  */
 import { Effect, Redacted } from "effect"
-import * as BaseUrl from "effect-tinker/BaseUrl"
+import * as BaseUrl from "effect-tinker/http/BaseUrl"
 import * as RateLimiter from "effect-tinker/RateLimiter"
 
 const cpu = (since?: NodeJS.CpuUsage) => {

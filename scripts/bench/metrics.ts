@@ -5,7 +5,10 @@
  */
 import { HttpClient } from "@effect/platform"
 import { Effect, Option, Redacted, Tracer } from "effect"
-import { Api, HttpDirect, TinkerConfig, Transport } from "effect-tinker"
+import { TinkerConfig } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as HttpDirect from "effect-tinker/http/HttpDirect"
+import * as Transport from "effect-tinker/Transport"
 
 const calls = Number(process.argv[2] ?? 4_000)
 const rounds = 15

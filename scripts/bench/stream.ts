@@ -4,7 +4,9 @@
  */
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { Effect, Layer, Redacted, Stream } from "effect"
-import { ChatClient, Sse, TinkerConfig, Transport } from "effect-tinker"
+import { ChatClient, TinkerConfig } from "effect-tinker"
+import * as Sse from "effect-tinker/http/Sse"
+import * as Transport from "effect-tinker/Transport"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 

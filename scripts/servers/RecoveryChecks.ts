@@ -3,7 +3,8 @@
  */
 import { NodeTinker } from "@effect-tinker/node"
 import { Context, Effect, Either, Layer, Option, Redacted } from "effect"
-import { Api, Loss, ServiceClient, type TrainingClient, TrainingJournal } from "effect-tinker"
+import { Loss, ServiceClient, type TrainingClient, TrainingJournal } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
 import * as FaultyProxy from "./FaultyProxy.ts"
 import { adam, currentLoss, near, train } from "./Learning.ts"
 import { expect, type Report } from "./Report.ts"

@@ -3,7 +3,9 @@
  */
 import { NodeTinker } from "@effect-tinker/node"
 import { Effect, Option, Redacted, Stream } from "effect"
-import { Api, Checkpoint, RetryPolicy, ServiceClient, Transport } from "effect-tinker"
+import { Checkpoint, RetryPolicy, ServiceClient } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Transport from "effect-tinker/Transport"
 import { type CheckFailed, expect, refused, type Report } from "./Report.ts"
 import { type Address, modelName } from "./Server.ts"
 

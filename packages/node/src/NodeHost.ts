@@ -12,7 +12,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
-import * as Host from "effect-tinker/Host"
+import * as Host from "effect-tinker/http/Host"
 
 const systems: Partial<Record<NodeJS.Platform, string>> = {
   aix: "AIX",

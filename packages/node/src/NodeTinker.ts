@@ -4,7 +4,7 @@
  * @since 0.1.0
  */
 import type { HttpClient } from "@effect/platform/HttpClient"
-import { Host } from "effect-tinker/Host"
+import { Host } from "effect-tinker/http/Host"
 import * as RateLimiter from "effect-tinker/RateLimiter"
 import type * as Session from "effect-tinker/Session"
 import * as Tinker from "effect-tinker/Tinker"

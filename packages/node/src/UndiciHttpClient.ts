@@ -18,16 +18,16 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import type { Purpose } from "effect-tinker/Endpoint"
-import * as HttpDirect from "effect-tinker/HttpDirect"
+import type { Purpose } from "effect-tinker/protocol/Endpoint"
+import * as HttpDirect from "effect-tinker/http/HttpDirect"
 import {
   Disconnected,
   type HttpFailure,
   InflatedTooLarge,
   NotSent,
   UnsupportedEncoding,
-} from "effect-tinker/HttpFailure"
-import { HttpPurpose } from "effect-tinker/HttpPurpose"
+} from "effect-tinker/http/HttpFailure"
+import { HttpPurpose } from "effect-tinker/http/HttpPurpose"
 import { constants } from "node:buffer"
 import { Readable } from "node:stream"
 import type * as Undici from "undici"

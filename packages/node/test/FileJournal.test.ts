@@ -16,15 +16,8 @@ import { createInterface } from "node:readline"
 import { describe, expect, it } from "@effect/vitest"
 import { FileJournal } from "@effect-tinker/node"
 import { Effect, Either, Exit, FastCheck as fc, Fiber, Layer, Option, Redacted, Scope } from "effect"
-import {
-  Loss,
-  RateLimiter,
-  ServiceClient,
-  TinkerConfig,
-  type TinkerError,
-  type TrainingJournal,
-  Transport,
-} from "effect-tinker"
+import { Loss, RateLimiter, ServiceClient, TinkerConfig, type TinkerError, type TrainingJournal } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { vi } from "vitest"
 // The package hides it; the compiler refuses to rewrite `.ts` into another project.

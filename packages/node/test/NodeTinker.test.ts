@@ -7,7 +7,9 @@ import { FetchHttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { NodeTinker } from "@effect-tinker/node"
 import { Deferred, Effect, Layer, Option, Redacted, Schedule, Stream } from "effect"
-import { Api, RetryPolicy, TinkerConfig, TrainingResult, Transport } from "effect-tinker"
+import { RetryPolicy, TinkerConfig, TrainingResult } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Transport from "effect-tinker/Transport"
 
 interface Answer {
   readonly for: string

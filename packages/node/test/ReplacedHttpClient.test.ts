@@ -4,9 +4,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { UndiciHttpClient } from "@effect-tinker/node"
 import { Arbitrary, Chunk, Effect, Either, FastCheck, Layer, Option, Predicate, Redacted, Schema, Stream } from "effect"
 import {
-  Api,
   CustomLoss,
-  Endpoint,
   Loss,
   Optimizer,
   RateLimiter,
@@ -14,8 +12,10 @@ import {
   ServiceClient,
   Tinker,
   TinkerConfig,
-  Transport,
 } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Endpoint from "effect-tinker/protocol/Endpoint"
+import * as Transport from "effect-tinker/Transport"
 import { listen, type Request, scripted } from "./support/ScriptedSocket.ts"
 
 const on = (http: Layer.Layer<HttpClient.HttpClient>, baseUrl: string) =>

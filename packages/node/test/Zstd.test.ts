@@ -4,7 +4,9 @@ import { describe, expect, it } from "@effect/vitest"
 import { NodeHost } from "@effect-tinker/node"
 import { Zstd } from "@hpcc-js/wasm-zstd"
 import { Effect, FastCheck as fc, Layer, Option, Redacted } from "effect"
-import { type Host, Loss, RateLimiter, ServiceClient, TinkerConfig, Transport } from "effect-tinker"
+import { Loss, RateLimiter, ServiceClient, TinkerConfig } from "effect-tinker"
+import type * as Host from "effect-tinker/http/Host"
+import * as Transport from "effect-tinker/Transport"
 import { afterEach, vi } from "vitest"
 
 const load = Effect.promise(() => Zstd.load())

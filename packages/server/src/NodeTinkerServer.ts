@@ -12,7 +12,7 @@ import * as Option from "effect/Option"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import type { Answer } from "effect-tinker/serving/Exchange"
+import type { Answer } from "effect-tinker/protocol/Exchange"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type * as TinkerServer from "./TinkerServer.ts"
 

@@ -10,8 +10,8 @@ import {
   ServiceClient,
   TinkerConfig,
   type TrainingClient,
-  Transport,
 } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import * as Raw from "./support/Raw.ts"
 

@@ -1,15 +1,7 @@
 /** The server with the engine that it is shipped with, on its thread. */
 import { describe, expect, it } from "@effect/vitest"
-import {
-  ChatClient,
-  Loss,
-  Optimizer,
-  RateLimiter,
-  RestClient,
-  ServiceClient,
-  TinkerConfig,
-  Transport,
-} from "effect-tinker"
+import { ChatClient, Loss, Optimizer, RateLimiter, RestClient, ServiceClient, TinkerConfig } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import { LocalTinker } from "@effect-tinker/server"
 import { Effect, Layer, Redacted, Stream } from "effect"
 import { HttpClient } from "@effect/platform"

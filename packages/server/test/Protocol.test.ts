@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Either, Fiber, Redacted } from "effect"
-import { ForwardBackward, Loss } from "effect-tinker"
+import { Loss } from "effect-tinker"
+import * as ForwardBackward from "effect-tinker/protocol/ForwardBackward"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import type { ServerOptions } from "@effect-tinker/server"
 import * as Raw from "./support/Raw.ts"

@@ -7,7 +7,8 @@ import { describe, expect, it } from "@effect/vitest"
 import { Generic, Message, TokenizerBackend } from "@effect-tinker/tokenizer"
 import { LocalTinker } from "@effect-tinker/server"
 import { Effect, Layer, Option, Redacted, Stream } from "effect"
-import { ChatClient, Loss, Optimizer, RateLimiter, ServiceClient, TinkerConfig, Transport } from "effect-tinker"
+import { ChatClient, Loss, Optimizer, RateLimiter, ServiceClient, TinkerConfig } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 
 const shipped = fileURLToPath(new URL("../../engine/model", import.meta.url))
 const template =

@@ -12,7 +12,7 @@ import {
   WorkerHost,
 } from "@effect-tinker/server"
 import type { Duration, Effect, Layer, Redacted, Scope } from "effect"
-import type { Answer, Request } from "effect-tinker/serving/Exchange"
+import type { Answer, Request } from "effect-tinker/protocol/Exchange"
 import { describe, expect, it } from "tstyche"
 
 declare const backend: ModelHost.Backend

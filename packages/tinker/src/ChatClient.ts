@@ -16,15 +16,16 @@ import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
-import * as Api from "./Api.ts"
-import * as Chat from "./api/Chat.ts"
-import type { Endpoint, RawAnswer } from "./Endpoint.ts"
-import * as AnswerWords from "./internal/Answer.ts"
-import { Assembler, Folder } from "./internal/ChatParts.ts"
-import { redactJson } from "./internal/Redact.ts"
-import { type Reader, transduce } from "./internal/Transduce.ts"
-import type * as Wire from "./internal/Wire.ts"
-import * as Sse from "./Sse.ts"
+import * as Api from "./protocol/Api.ts"
+import * as Chat from "./protocol/schemas/Chat.ts"
+import type { Endpoint, RawAnswer } from "./protocol/Endpoint.ts"
+import * as AnswerWords from "./internal/request/Refusal.ts"
+import { shorten } from "./internal/util/Text.ts"
+import { Assembler, Folder } from "./internal/chat/ChatAssembler.ts"
+import { redactJson } from "./internal/util/Redact.ts"
+import { type Reader, transduce } from "./internal/util/Transduce.ts"
+import type * as Wire from "./internal/codec/Wire.ts"
+import * as Sse from "./http/Sse.ts"
 import {
   InvalidInput,
   RequestFailed,
@@ -299,12 +300,12 @@ const partsOf = (
 
   const contentType = headers["content-type"]?.toLowerCase() ?? "text/event-stream"
   if (!contentType.includes("text/event-stream")) {
-    return Stream.fail(unexpected("Schema", `${AnswerWords.shorten(redact(contentType))} in place of an event stream`))
+    return Stream.fail(unexpected("Schema", `${shorten(redact(contentType))} in place of an event stream`))
   }
 
   const failed = (event: unknown): RequestFailed | RequestRejected => {
     const body = redactJson(event, redact)
-    const told = { ...fields, body: Option.some(body), detail: AnswerWords.shorten(AnswerWords.describeBody(body)) }
+    const told = { ...fields, body: Option.some(body), detail: shorten(AnswerWords.describeBody(body)) }
     const code = codeOf(event)
     if (code >= 400 && code < 500 && code !== 408 && code !== 429) {
       return new RequestRejected({ ...told, reason: "UserCategory" })
@@ -317,14 +318,11 @@ const partsOf = (
     try {
       value = JSON.parse(data)
     } catch {
-      return Either.left(
-        event === "error" ? failed(data) : unexpected("NotJson", AnswerWords.shorten(redact(data.slice(0, 2000)))),
-      )
+      return Either.left(event === "error" ? failed(data) : unexpected("NotJson", shorten(redact(data.slice(0, 2000)))))
     }
     if (event === "error" || isError(value)) return Either.left(failed(value))
     return Either.mapBoth(decodeReply(value), {
-      onLeft: ({ issue }) =>
-        unexpected("Schema", AnswerWords.shorten(redact(ParseResult.TreeFormatter.formatIssueSync(issue)))),
+      onLeft: ({ issue }) => unexpected("Schema", shorten(redact(ParseResult.TreeFormatter.formatIssueSync(issue)))),
       onRight: (reply) => assembler.read(reply),
     })
   }

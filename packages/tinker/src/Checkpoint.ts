@@ -6,7 +6,7 @@
  */
 import * as Data from "effect/Data"
 import * as Either from "effect/Either"
-import { describe, invalid } from "./internal/Invalid.ts"
+import { describe, invalid } from "./internal/codec/Invalid.ts"
 import type { InvalidInput } from "./TinkerError.ts"
 
 /**

@@ -16,8 +16,8 @@ import * as Either from "effect/Either"
 import { dual } from "effect/Function"
 import { type Pipeable, pipeArguments } from "effect/Pipeable"
 import * as Predicate from "effect/Predicate"
-import { describe } from "./internal/Invalid.ts"
-import { isFlat, type SmallIntegers } from "./internal/Numbers.ts"
+import { describe } from "./internal/codec/Invalid.ts"
+import { isFlat, type SmallIntegers } from "./internal/util/TokenChecks.ts"
 import { InvalidInput } from "./TinkerError.ts"
 
 /**

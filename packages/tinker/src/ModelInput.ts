@@ -10,11 +10,11 @@ import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
-import { Bytes } from "./internal/Base64.ts"
-import { describe, fromIssue, invalid, type Result } from "./internal/Invalid.ts"
-import { integersToJson } from "./internal/Digits.ts"
-import { aToken, firstNonToken, isFlat, type SmallIntegers } from "./internal/Numbers.ts"
-import * as Wire from "./internal/Wire.ts"
+import { Bytes } from "./internal/util/Base64.ts"
+import { describe, fromIssue, invalid, type Result } from "./internal/codec/Invalid.ts"
+import { integersToJson } from "./internal/util/Digits.ts"
+import { aToken, firstNonToken, isFlat, type SmallIntegers } from "./internal/util/TokenChecks.ts"
+import * as Wire from "./internal/codec/Wire.ts"
 
 /**
  * What token ids may be in. An `Int32Array` is held as it is and not looked into; everything else is checked and

@@ -5,9 +5,9 @@
  */
 import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
-import { describe, invalid } from "./internal/Invalid.ts"
-import { lazy } from "./internal/Lazy.ts"
-import * as Wire from "./internal/Wire.ts"
+import { describe, invalid } from "./internal/codec/Invalid.ts"
+import { lazy } from "./internal/util/Lazy.ts"
+import * as Wire from "./internal/codec/Wire.ts"
 import type { InvalidInput } from "./TinkerError.ts"
 
 /**

@@ -4,8 +4,8 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
-import { lazy } from "./internal/Lazy.ts"
-import * as Wire from "./internal/Wire.ts"
+import { lazy } from "./internal/util/Lazy.ts"
+import * as Wire from "./internal/codec/Wire.ts"
 
 /**
  * Nothing is required. `maxTokens`, `seed` and `stop` are left out of the request when they are not given; the other

@@ -12,8 +12,8 @@ import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
-import { describe, invalid, type Result } from "./internal/Invalid.ts"
-import { lazy } from "./internal/Lazy.ts"
+import { describe, invalid, type Result } from "./internal/codec/Invalid.ts"
+import { lazy } from "./internal/util/Lazy.ts"
 import {
   denseAtMost,
   firstNonInt32,
@@ -22,7 +22,7 @@ import {
   kinds,
   product,
   type SmallIntegers,
-} from "./internal/Numbers.ts"
+} from "./internal/util/TokenChecks.ts"
 
 /**
  * @since 0.1.0

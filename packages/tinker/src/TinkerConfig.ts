@@ -14,11 +14,11 @@ import * as Layer from "effect/Layer"
 import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
-import * as BaseUrl from "./BaseUrl.ts"
-import { redactor } from "./internal/Redact.ts"
+import * as BaseUrl from "./http/BaseUrl.ts"
+import { redactor } from "./internal/util/Redact.ts"
 import type { RetryPolicy } from "./RetryPolicy.ts"
 import { InvalidConfig } from "./TinkerError.ts"
-import { version } from "./Version.ts"
+import { version } from "./protocol/Version.ts"
 
 /**
  * @since 0.1.0

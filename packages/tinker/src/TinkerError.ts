@@ -11,7 +11,7 @@ import * as Duration from "effect/Duration"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
-import type { OptimStepResult } from "./api/Training.ts"
+import type { OptimStepResult } from "./protocol/schemas/Training.ts"
 import type { TrainingResult } from "./TrainingResult.ts"
 
 const absent = <A, I>(schema: Schema.Schema<A, I>) =>

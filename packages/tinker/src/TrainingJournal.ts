@@ -7,7 +7,7 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
-import { lazy } from "./internal/Lazy.ts"
+import { lazy } from "./internal/util/Lazy.ts"
 import type { JournalFailed } from "./TinkerError.ts"
 
 /**

@@ -6,9 +6,9 @@
 import type * as Either from "effect/Either"
 import type * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
-import { lazy } from "./internal/Lazy.ts"
-import { decoded, outputType, trainingResult } from "./internal/ResultProto.ts"
-import * as Wire from "./internal/Wire.ts"
+import { lazy } from "./internal/util/Lazy.ts"
+import { decoded, outputType, trainingResult } from "./internal/codec/ResultProto.ts"
+import * as Wire from "./internal/codec/Wire.ts"
 import { TensorData } from "./TensorData.ts"
 
 const Fields = lazy(() =>

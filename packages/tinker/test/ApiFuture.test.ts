@@ -16,7 +16,9 @@ import {
   Stream,
   TestClock,
 } from "effect"
-import { ApiFuture, Session, TinkerConfig, TinkerError, Transport } from "effect-tinker"
+import { ApiFuture, TinkerConfig, TinkerError } from "effect-tinker"
+import * as Session from "effect-tinker/Session"
+import * as Transport from "effect-tinker/Transport"
 import { inspect } from "node:util"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck } from "effect"
-import { BaseUrl } from "effect-tinker"
+import * as BaseUrl from "effect-tinker/http/BaseUrl"
 
 const parse = (text: string) => Either.getOrThrow(BaseUrl.parse(text))
 const problem = (text: string) => Either.getOrThrow(Either.flip(BaseUrl.parse(text, "TINKER_BASE_URL"))).message

@@ -1,7 +1,8 @@
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { Chunk, type Duration, Effect, Either, Layer, Logger, Option, Redacted, Schedule, Stream } from "effect"
-import { ChatClient, TinkerConfig, Transport } from "effect-tinker"
+import { ChatClient, TinkerConfig } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"
 

@@ -2,7 +2,8 @@
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Layer, Redacted, Stream } from "effect"
-import { ChatClient, TinkerConfig, Transport } from "effect-tinker"
+import { ChatClient, TinkerConfig } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 

@@ -3,7 +3,7 @@ import { Either, FastCheck as fc } from "effect"
 import * as Loss from "effect-tinker/Loss"
 import * as ModelInput from "effect-tinker/ModelInput"
 // The package hides it; the compiler refuses to rewrite `.ts` into another project.
-import { cut, type Chunk } from "../src/internal/Chunks.js"
+import { cut, type Chunk } from "../src/internal/training/Chunks.js"
 import { behaviour } from "./support/Recorded.ts"
 
 /** A token, its target and its weight count 16 bytes together; some audio makes up for the rest. */

@@ -2,7 +2,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck as fc, Schema } from "effect"
 import * as TrainingResult from "effect-tinker/TrainingResult"
 // The package hides it; the compiler refuses to rewrite `.ts` into another project.
-import { combine, hashUnordered } from "../src/internal/CombineResults.js"
+import { combine, hashUnordered } from "../src/internal/training/CombineResults.js"
 import { behaviour, vector } from "./support/Recorded.ts"
 
 interface Answer {

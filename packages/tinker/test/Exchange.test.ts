@@ -1,8 +1,9 @@
 /** A server in the process and its client: what is there at once is told at once, the rest when it comes. */
 import { describe, expect, it } from "@effect/vitest"
 import { Cause, Clock, Context, Deferred, Effect, Exit, type Fiber, FiberId, Option, Stream, TestClock } from "effect"
-import { HttpDirect, HttpFailure } from "effect-tinker"
-import * as Exchange from "effect-tinker/serving/Exchange"
+import * as HttpDirect from "effect-tinker/http/HttpDirect"
+import * as HttpFailure from "effect-tinker/http/HttpFailure"
+import * as Exchange from "effect-tinker/protocol/Exchange"
 
 const outgoing: HttpDirect.Outgoing = {
   method: "POST",

@@ -2,7 +2,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Clock, Deferred, Duration, Effect, Exit, FastCheck, Fiber, Option, TestClock, Redacted } from "effect"
 import { RateLimiter } from "effect-tinker/RateLimiter"
 import * as Limits from "effect-tinker/RateLimiter"
-import * as BaseUrl from "effect-tinker/BaseUrl"
+import * as BaseUrl from "effect-tinker/http/BaseUrl"
 import { ClientClosed } from "effect-tinker/TinkerError"
 
 // The gate is private; a limiter is two of them and shows all that they do.

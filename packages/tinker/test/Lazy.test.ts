@@ -1,11 +1,11 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { vi } from "vitest"
-import { lazy } from "../src/internal/Lazy.js"
+import { lazy } from "../src/internal/util/Lazy.js"
 
 const counted = vi.hoisted(() => ({ made: 0, built: 0 }))
 
-vi.mock(import("../src/internal/Lazy.js"), async (original) => {
+vi.mock(import("../src/internal/util/Lazy.js"), async (original) => {
   const { lazy } = await original()
   return {
     lazy: (build) => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck as fc, Schema } from "effect"
-import { OptimStepRequest } from "effect-tinker/api/Training"
+import { OptimStepRequest } from "effect-tinker/protocol/schemas/Training"
 import * as Optimizer from "effect-tinker/Optimizer"
 import { readFileSync } from "node:fs"
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Chunk, Effect, FastCheck, Option, Stream } from "effect"
-import { Pages } from "effect-tinker"
+import * as Pages from "effect-tinker/Pages"
 
 type At = Parameters<Pages.OffsetOptions<string, never, never>["fetch"]>[0]
 

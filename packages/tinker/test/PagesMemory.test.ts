@@ -3,7 +3,7 @@ import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { expect, it } from "@effect/vitest"
 import { Effect, Option, Stream } from "effect"
-import { Pages } from "effect-tinker"
+import * as Pages from "effect-tinker/Pages"
 
 setFlagsFromString("--expose-gc")
 const collectGarbage = runInNewContext("gc") as () => void

@@ -4,7 +4,7 @@ import { nestedTypes } from "@bufbuild/protobuf/reflect"
 import { base64Encode } from "@bufbuild/protobuf/wire"
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt"
 import { describe, expect, it } from "@effect/vitest"
-import { Proto } from "effect-tinker"
+import * as Proto from "effect-tinker/protocol/Proto"
 
 /** All that it says of itself; what it refers to, by name. */
 const plain = (field: DescField) => ({

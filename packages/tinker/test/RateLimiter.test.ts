@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Clock, Deferred, Duration, Effect, Exit, Fiber, Inspectable, Option, Redacted, Scope, TestClock } from "effect"
-import { BaseUrl } from "effect-tinker/BaseUrl"
+import { BaseUrl } from "effect-tinker/http/BaseUrl"
 import { RateLimiter } from "effect-tinker/RateLimiter"
 import * as Limits from "effect-tinker/RateLimiter"
 import * as TinkerConfig from "effect-tinker/TinkerConfig"

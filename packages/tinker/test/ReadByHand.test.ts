@@ -2,10 +2,13 @@
 import { HttpClient } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Either, Redacted, Schema } from "effect"
-import { Api, ApiFuture, HttpDirect, TinkerConfig, type TinkerError, Transport } from "effect-tinker"
-import * as Futures from "effect-tinker/api/Futures"
-import * as Session from "effect-tinker/api/Session"
-import * as Training from "effect-tinker/api/Training"
+import { ApiFuture, TinkerConfig, type TinkerError } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as HttpDirect from "effect-tinker/http/HttpDirect"
+import * as Transport from "effect-tinker/Transport"
+import * as Futures from "effect-tinker/protocol/schemas/Futures"
+import * as Session from "effect-tinker/protocol/schemas/Session"
+import * as Training from "effect-tinker/protocol/schemas/Training"
 
 const acceptances: ReadonlyArray<unknown> = [
   { request_id: "a" },

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Remembered } from "../src/internal/Remembered.js"
+import { Remembered } from "../src/internal/util/StructuralCache.js"
 
 describe("what is remembered of plain data", () => {
   it("is found again for equal values, whatever the order of their fields", () => {

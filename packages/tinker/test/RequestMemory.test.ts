@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import * as RequestMemory from "../src/internal/RequestMemory.js"
+import * as RequestMemory from "../src/internal/codec/RequestBuffers.js"
 
 const megabyte = 1024 * 1024
 

@@ -1,7 +1,7 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf"
 import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck as fc, Option, Schema } from "effect"
-import * as Proto from "effect-tinker/Proto"
+import * as Proto from "effect-tinker/protocol/Proto"
 import * as SampleResult from "effect-tinker/SampleResult"
 import * as TensorData from "effect-tinker/TensorData"
 import * as TrainingResult from "effect-tinker/TrainingResult"

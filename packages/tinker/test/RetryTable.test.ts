@@ -1,7 +1,10 @@
 // The table "Who retries what" of docs/errors-and-retries.md, row by row, over every endpoint there is.
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
-import { Api, type Endpoint, RetryPolicy, TinkerConfig, Transport } from "effect-tinker"
+import { RetryPolicy, TinkerConfig } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import type * as Endpoint from "effect-tinker/protocol/Endpoint"
+import * as Transport from "effect-tinker/Transport"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"
 

@@ -16,8 +16,10 @@ import {
   Stream,
   TestClock,
 } from "effect"
-import { Session, TinkerConfig, Transport } from "effect-tinker"
-import { DynamicConfig } from "effect-tinker/api/Session"
+import { TinkerConfig } from "effect-tinker"
+import * as Session from "effect-tinker/Session"
+import * as Transport from "effect-tinker/Transport"
+import { DynamicConfig } from "effect-tinker/protocol/schemas/Session"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"

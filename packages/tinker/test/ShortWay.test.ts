@@ -2,17 +2,11 @@
 import { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Layer, Option, Redacted, Scope, TestClock, Tracer } from "effect"
-import {
-  Api,
-  HttpFailure,
-  RateLimiter,
-  type SamplingClient,
-  ServiceClient,
-  TinkerConfig,
-  type TinkerError,
-  Transport,
-} from "effect-tinker"
-import * as Exchange from "effect-tinker/serving/Exchange"
+import { RateLimiter, type SamplingClient, ServiceClient, TinkerConfig, type TinkerError } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as HttpFailure from "effect-tinker/http/HttpFailure"
+import * as Transport from "effect-tinker/Transport"
+import * as Exchange from "effect-tinker/protocol/Exchange"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as CountingClock from "./support/CountingClock.ts"
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Chunk, Deferred, Duration, Effect, FastCheck, Fiber, Option, Stream } from "effect"
-import { Sse } from "effect-tinker"
+import * as Sse from "effect-tinker/http/Sse"
 
 const encode = (text: string): Uint8Array => new TextEncoder().encode(text)
 

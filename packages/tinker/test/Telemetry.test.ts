@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Clock, Effect, Fiber, Layer, Redacted, Scope } from "effect"
-import { Optimizer, ServiceClient, Session, type TinkerConfig, TinkerError } from "effect-tinker"
+import { Optimizer, ServiceClient, type TinkerConfig, TinkerError } from "effect-tinker"
+import * as Session from "effect-tinker/Session"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import { ScriptedServer } from "effect-tinker/testing/ScriptedServer"
 import * as Clients from "./support/Clients.ts"

@@ -19,11 +19,13 @@ import {
   Scope,
   Supervisor,
 } from "effect"
-import { Api, RateLimiter, ServiceClient, Tinker, TinkerConfig, TinkerTenants, Transport } from "effect-tinker"
+import { RateLimiter, ServiceClient, Tinker, TinkerConfig, TinkerTenants } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 // The package hides it; the compiler refuses to rewrite `.ts` into another project.
-import * as LeaseMap from "../src/internal/LeaseMap.js"
+import * as LeaseMap from "../src/internal/util/LeaseMap.js"
 import { adam, ending, pass, server } from "./support/Clients.ts"
 
 const quiet = Logger.remove(Logger.defaultLogger)

@@ -2,7 +2,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect, FastCheck as fc, Option, Schema } from "effect"
 import { TrainingJournal } from "effect-tinker"
 // The package hides it; the compiler refuses to rewrite `.ts` into another project.
-import { ledger } from "../src/internal/JournalCalls.js"
+import { ledger } from "../src/internal/training/Ledger.js"
 
 type Record = TrainingJournal.Record
 

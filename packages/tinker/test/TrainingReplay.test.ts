@@ -8,13 +8,13 @@ import {
   Loss,
   ModelInput,
   Optimizer,
-  type Proto,
   ServiceClient,
   TensorData,
   type TinkerError,
   type TrainingClient,
   TrainingResult,
 } from "effect-tinker"
+import type * as Proto from "effect-tinker/protocol/Proto"
 import * as Clients from "./support/Clients.ts"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as Recorded from "./support/Recorded.ts"

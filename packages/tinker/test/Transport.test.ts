@@ -19,7 +19,10 @@ import {
   TestClock,
   Tracer,
 } from "effect"
-import { Api, Endpoint, TinkerConfig, Transport } from "effect-tinker"
+import { TinkerConfig } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Endpoint from "effect-tinker/protocol/Endpoint"
+import * as Transport from "effect-tinker/Transport"
 import * as HttpScript from "./support/HttpScript.ts"
 import * as VirtualTime from "./support/VirtualTime.ts"
 

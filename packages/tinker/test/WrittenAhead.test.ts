@@ -1,8 +1,11 @@
 /** The next request is written while the one before it is on its way, and sent only if it is still the right one. */
 import { describe, expect, it } from "@effect/vitest"
 import { Context, Effect, Either, Exit, Fiber, Layer, Option, Redacted, Ref } from "effect"
-import { BaseUrl, RateLimiter, Session, TinkerError, type Transport } from "effect-tinker"
-import * as Sequencer from "../src/internal/Sequencer.js"
+import { RateLimiter, TinkerError } from "effect-tinker"
+import * as BaseUrl from "effect-tinker/http/BaseUrl"
+import * as Session from "effect-tinker/Session"
+import type * as Transport from "effect-tinker/Transport"
+import * as Sequencer from "../src/internal/training/Sequencer.js"
 
 type End = Parameters<NonNullable<Sequencer.Form["dispatch"]>>[3]
 

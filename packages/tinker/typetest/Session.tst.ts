@@ -1,6 +1,6 @@
 import type { Effect, Layer, Ref, Scope, Stream } from "effect"
-import type { ClientConfig, DynamicConfig } from "effect-tinker/api/Session"
-import type { ServerConfig } from "effect-tinker/ServerConfig"
+import type { ClientConfig, DynamicConfig } from "effect-tinker/protocol/schemas/Session"
+import type { ServerConfig } from "effect-tinker/protocol/ServerConfig"
 import * as Session from "effect-tinker/Session"
 import type * as Telemetry from "effect-tinker/Telemetry"
 import type { TinkerConfig } from "effect-tinker/TinkerConfig"

@@ -1,5 +1,5 @@
 import type { Stream } from "effect"
-import * as Sse from "effect-tinker/Sse"
+import * as Sse from "effect-tinker/http/Sse"
 import { describe, expect, it } from "tstyche"
 
 declare const bytes: Stream.Stream<Uint8Array, "cut", "service">

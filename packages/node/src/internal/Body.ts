@@ -1,5 +1,5 @@
 /** From the bytes of an answer as they came to its body. */
-import { CorruptBody, InflatedTooLarge } from "effect-tinker/HttpFailure"
+import { CorruptBody, InflatedTooLarge } from "effect-tinker/http/HttpFailure"
 import * as Zlib from "node:zlib"
 
 export type Encoding = "identity" | "gzip" | "deflate"

@@ -2,9 +2,9 @@
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import type * as Stream from "effect/Stream"
-import type * as Endpoint from "effect-tinker/Endpoint"
-import type { Answer, Request } from "effect-tinker/serving/Exchange"
-import * as Routing from "effect-tinker/serving/Routing"
+import type * as Endpoint from "effect-tinker/protocol/Endpoint"
+import type { Answer, Request } from "effect-tinker/protocol/Exchange"
+import * as Routing from "effect-tinker/protocol/Routing"
 import * as Schema from "effect/Schema"
 import { invalid, Refusal } from "./Refusal.ts"
 

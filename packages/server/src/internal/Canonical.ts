@@ -1,6 +1,6 @@
 /** The same request gives the same hash, however it was written. */
 import { createHash, type Hash } from "node:crypto"
-import type { PassRequest } from "effect-tinker/serving/PassRequest"
+import type { PassRequest } from "effect-tinker/protocol/PassRequest"
 
 /** Keys in order, so that equal values have equal texts. */
 const ordered = (value: unknown): unknown => {

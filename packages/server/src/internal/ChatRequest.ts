@@ -1,6 +1,6 @@
 /** What is asked of the OpenAI-compatible endpoints, as what a model is asked. What can't be done is refused by name. */
 import * as Effect from "effect/Effect"
-import type * as Wire from "effect-tinker/api/Chat"
+import type * as Wire from "effect-tinker/protocol/schemas/Chat"
 import { randomInt } from "node:crypto"
 import type * as ModelHost from "../ModelHost.ts"
 import type { Call } from "./Call.ts"

@@ -1,7 +1,7 @@
 /** A pass is looked into before it is accepted: what the model can't read is refused, and changes nothing. */
 import * as Either from "effect/Either"
 import type { ModelInput } from "effect-tinker/ModelInput"
-import type { PassRequest } from "effect-tinker/serving/PassRequest"
+import type { PassRequest } from "effect-tinker/protocol/PassRequest"
 import * as TensorData from "effect-tinker/TensorData"
 import type { BaseModel, Example, Pass, Tensor } from "../ModelHost.ts"
 import { bad, type Refusal } from "./Refusal.ts"

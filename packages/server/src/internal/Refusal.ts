@@ -1,7 +1,7 @@
 /** A request that is not done, and what is said about it. */
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
-import type { Problem } from "effect-tinker/serving/Routing"
+import type { Problem } from "effect-tinker/protocol/Routing"
 
 export class Refusal extends Data.TaggedError("Refusal")<{
   readonly status: number

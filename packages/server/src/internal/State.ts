@@ -4,8 +4,8 @@
  */
 import type * as Deferred from "effect/Deferred"
 import type * as Effect from "effect/Effect"
-import type { Accepted } from "effect-tinker/api/Futures"
-import type { FinishReason } from "effect-tinker/api/Session"
+import type { Accepted } from "effect-tinker/protocol/schemas/Futures"
+import type { FinishReason } from "effect-tinker/protocol/schemas/Session"
 import type * as Checkpoints from "effect-tinker/Checkpoint"
 import type { JsonObject } from "./Json.ts"
 import type { AdapterConfig, HostError } from "../ModelHost.ts"

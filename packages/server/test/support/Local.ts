@@ -1,6 +1,7 @@
 /** Our own clients on a server in the process, with the stand-in model. */
 import { Effect, Layer, Logger, Redacted, type Scope } from "effect"
-import { RateLimiter, RestClient, ServiceClient, TinkerConfig, Transport } from "effect-tinker"
+import { RateLimiter, RestClient, ServiceClient, TinkerConfig } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import { LocalTinker, ModelHost, type ServerOptions } from "@effect-tinker/server"
 import * as StandInModel from "./StandInModel.ts"

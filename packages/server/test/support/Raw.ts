@@ -1,6 +1,6 @@
 /** Requests as they are, to a server with the stand-in model. */
 import { Effect, Either, type Scope } from "effect"
-import { Endpoint } from "effect-tinker"
+import * as Endpoint from "effect-tinker/protocol/Endpoint"
 import { ModelHost, type ServerOptions, TinkerServer } from "@effect-tinker/server"
 import * as StandInModel from "./StandInModel.ts"
 

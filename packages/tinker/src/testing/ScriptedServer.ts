@@ -15,13 +15,13 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
-import type { SampleRequest } from "../api/Sampling.ts"
-import * as HttpFailure from "../HttpFailure.ts"
-import { exitOf } from "../internal/Begun.ts"
-import type { JsonObject } from "../internal/Wire.ts"
+import type { SampleRequest } from "../protocol/schemas/Sampling.ts"
+import * as HttpFailure from "../http/HttpFailure.ts"
+import { exitOf } from "../internal/util/Begun.ts"
+import type { JsonObject } from "../internal/codec/Wire.ts"
 import * as Core from "../internal/scripted/Core.ts"
 import type { Dropped } from "../internal/scripted/Dropped.ts"
-import * as Exchange from "../serving/Exchange.ts"
+import * as Exchange from "../protocol/Exchange.ts"
 
 /**
  * What the server answers, by the wire's names; the rest of the API gets 404.

@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs"
 import { describe, expect, it } from "@effect/vitest"
 import { Schema } from "effect"
-import * as Futures from "effect-tinker/api/Futures"
+import * as Futures from "effect-tinker/protocol/schemas/Futures"
 import { type Exchange, exchanges, results, table, wire } from "./wire.ts"
 
 /**

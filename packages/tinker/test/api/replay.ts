@@ -1,7 +1,7 @@
 import { expect, it } from "@effect/vitest"
 import { Either, Schema } from "effect"
-import * as Endpoint from "effect-tinker/Endpoint"
-import { version } from "effect-tinker/Version"
+import * as Endpoint from "effect-tinker/protocol/Endpoint"
+import { version } from "effect-tinker/protocol/Version"
 import { type Exchange, exchanges } from "./wire.ts"
 
 /** What is compared of a request: bodies as parsed JSON, since key order and number formats carry no meaning. */

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs"
 import type { Schema } from "effect"
-import * as Api from "effect-tinker/Api"
-import * as Training from "effect-tinker/api/Training"
-import type { Endpoint } from "effect-tinker/Endpoint"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Training from "effect-tinker/protocol/schemas/Training"
+import type { Endpoint } from "effect-tinker/protocol/Endpoint"
 
 export interface RecordedRequest {
   readonly method: string

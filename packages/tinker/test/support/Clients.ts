@@ -9,8 +9,8 @@ import {
   TinkerConfig,
   type TinkerError,
   type TrainingClient,
-  Transport,
 } from "effect-tinker"
+import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 

@@ -1,7 +1,8 @@
 /** A scripted `HttpClient`: the n-th reply of a path answers its n-th request, and every request is written down. */
 import { HttpClient, HttpClientError, HttpClientResponse } from "@effect/platform"
 import { Clock, Context, Effect, Layer } from "effect"
-import { HttpFailure, HttpPurpose } from "effect-tinker"
+import * as HttpFailure from "effect-tinker/http/HttpFailure"
+import * as HttpPurpose from "effect-tinker/http/HttpPurpose"
 
 export interface Reply {
   readonly status?: number

@@ -1,8 +1,9 @@
 /** Recordings as a server for the clients, and what we send to it in the words of the recordings. */
 import { fromBinary } from "@bufbuild/protobuf"
 import { Effect, Layer, Logger, type Scope } from "effect"
-import { Proto, type ServiceClient, type TinkerConfig } from "effect-tinker"
-import { version } from "effect-tinker/Version"
+import { type ServiceClient, type TinkerConfig } from "effect-tinker"
+import * as Proto from "effect-tinker/protocol/Proto"
+import { version } from "effect-tinker/protocol/Version"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import * as Clients from "./Clients.ts"
 import * as HttpScript from "./HttpScript.ts"

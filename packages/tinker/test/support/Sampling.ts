@@ -1,7 +1,9 @@
 /** All that a sampling client needs, on a scripted server. */
 import { Context, Effect, identity, Layer, Redacted, Schema, Stream } from "effect"
-import { ApiFuture, RateLimiter, Session, TinkerConfig, Transport } from "effect-tinker"
-import * as Flags from "effect-tinker/api/Session"
+import { ApiFuture, RateLimiter, TinkerConfig } from "effect-tinker"
+import * as Session from "effect-tinker/Session"
+import * as Transport from "effect-tinker/Transport"
+import * as Flags from "effect-tinker/protocol/schemas/Session"
 import type * as SamplerHandle from "effect-tinker/SamplerHandle"
 import * as SamplingClient from "effect-tinker/SamplingClient"
 import * as HttpScript from "./HttpScript.ts"

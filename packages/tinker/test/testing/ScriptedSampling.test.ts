@@ -1,6 +1,8 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Clock, Effect, Either, Option } from "effect"
-import { Api, ApiFuture, type Endpoint, ModelInput, RetryPolicy, SampleResult, TensorData } from "effect-tinker"
+import { ApiFuture, ModelInput, RetryPolicy, SampleResult, TensorData } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import type * as Endpoint from "effect-tinker/protocol/Endpoint"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as Rig from "./rig.ts"
 

@@ -1,6 +1,8 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Clock, Effect, Either, FastCheck, Fiber, Option, Stream, TestClock } from "effect"
-import { Api, ApiFuture, RetryPolicy, Session } from "effect-tinker"
+import { ApiFuture, RetryPolicy } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import * as Session from "effect-tinker/Session"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as Rig from "./rig.ts"
 

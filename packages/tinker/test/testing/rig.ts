@@ -1,16 +1,10 @@
 /** A scripted server with the lower half of the SDK on it, and short words for what tests do. */
 import { Effect, Either, Layer, Logger, Redacted } from "effect"
-import {
-  Api,
-  ApiFuture,
-  type Endpoint,
-  Loss,
-  Optimizer,
-  Session,
-  type TinkerError,
-  TinkerConfig,
-  Transport,
-} from "effect-tinker"
+import { ApiFuture, Loss, Optimizer, type TinkerError, TinkerConfig } from "effect-tinker"
+import * as Api from "effect-tinker/protocol/Api"
+import type * as Endpoint from "effect-tinker/protocol/Endpoint"
+import * as Session from "effect-tinker/Session"
+import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 

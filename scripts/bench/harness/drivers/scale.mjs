@@ -3,7 +3,8 @@
 import { HttpClient } from "@effect/platform"
 import { NodeTinker } from "@effect-tinker/node"
 import { Effect, Layer, Redacted, Scope, Stream } from "effect"
-import { HttpDirect, RateLimiter, RestClient, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
+import { RateLimiter, RestClient, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
+import * as HttpDirect from "effect-tinker/http/HttpDirect"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 
 const n = Number(process.env.BENCH_N)

@@ -1,8 +1,8 @@
 /** The OpenAI-compatible endpoints: texts in and out, whole or as they are made. */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
-import * as Api from "effect-tinker/Api"
-import type { Answer } from "effect-tinker/serving/Exchange"
+import * as Api from "effect-tinker/protocol/Api"
+import type { Answer } from "effect-tinker/protocol/Exchange"
 import { type Call, read, type Route, route } from "../Call.ts"
 import { streamed, type Talk, told, whole } from "../ChatReply.ts"
 import { checkChat, checkCompletion, conversationOf, requestOf, sourceOf } from "../ChatRequest.ts"

@@ -2,7 +2,7 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
-import * as Api from "effect-tinker/Api"
+import * as Api from "effect-tinker/protocol/Api"
 import { randomUUID } from "node:crypto"
 import * as Auth from "../Auth.ts"
 import { json, read, type Route, route } from "../Call.ts"

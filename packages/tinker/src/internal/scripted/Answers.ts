@@ -1,6 +1,6 @@
 /** The server's words: answers, and refusals in the form that its framework gives them. */
 import * as Either from "effect/Either"
-import type { Problem } from "../../serving/Routing.ts"
+import type { Problem } from "../../protocol/Routing.ts"
 import type { Answer } from "../../testing/ScriptedServer.ts"
 
 export const json = (value: unknown, status = 200, headers: Answer["headers"] = {}): Answer => ({

@@ -2,9 +2,9 @@
 import * as Either from "effect/Either"
 import * as Predicate from "effect/Predicate"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
-import * as PassRequest from "../../serving/PassRequest.ts"
-import type { ForwardBackwardRequest } from "../proto/tinker_public_pb.ts"
-import * as Hash from "../Hash.ts"
+import * as PassRequest from "../../protocol/PassRequest.ts"
+import type { ForwardBackwardRequest } from "../codec/proto/tinker_public_pb.ts"
+import * as Hash from "../util/Hash.ts"
 import type { Mutable, Outcome, State } from "./State.ts"
 
 export type Body =

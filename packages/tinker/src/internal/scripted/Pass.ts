@@ -1,9 +1,9 @@
 /** A pass in the eyes of the scripted server: hashes of what the model reads, and the numbers of the loss. */
 import * as Either from "effect/Either"
 import type { ModelInput } from "../../ModelInput.ts"
-import type * as PassRequest from "../../serving/PassRequest.ts"
+import type * as PassRequest from "../../protocol/PassRequest.ts"
 import * as TensorData from "../../TensorData.ts"
-import * as Hash from "../Hash.ts"
+import * as Hash from "../util/Hash.ts"
 
 /** The numbers of a tensor, dense, and its shape. */
 export interface Numbers {

@@ -1,7 +1,7 @@
 /** Reads bodies by their schemas, and refuses in the server's words what does not fit. */
 import * as Either from "effect/Either"
 import type * as Schema from "effect/Schema"
-import * as Routing from "../../serving/Routing.ts"
+import * as Routing from "../../protocol/Routing.ts"
 import type { Answer } from "../../testing/ScriptedServer.ts"
 import * as Answers from "./Answers.ts"
 import { type Call, fieldOf } from "./Incoming.ts"

@@ -1,16 +1,16 @@
 /** What passes and samples give back: made up, but the same for the same question, and of the right shape. */
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
-import type { SampleRequest } from "../../api/Sampling.ts"
+import type { SampleRequest } from "../../protocol/schemas/Sampling.ts"
 import type { SampleResult, Sequence, TopkLogprobs } from "../../SampleResult.ts"
 import * as TensorData from "../../TensorData.ts"
 import type { Sampled } from "../../testing/ScriptedServer.ts"
 import type { TrainingResult } from "../../TrainingResult.ts"
-import { product } from "../Numbers.ts"
-import * as Hash from "../Hash.ts"
+import { product } from "../util/TokenChecks.ts"
+import * as Hash from "../util/Hash.ts"
 import { type Datum, type Pass, promptOf } from "./Pass.ts"
 
-export { json, type Payload, samplePayload, trainingPayload } from "../../serving/ResultMessages.ts"
+export { json, type Payload, samplePayload, trainingPayload } from "../../protocol/ResultMessages.ts"
 
 /** A log probability, from -10 to 0, both excluded. */
 const logprob = (hash: number): number => Math.fround(-10 * Hash.fraction(hash))

@@ -1,5 +1,5 @@
 /** What the server answers. */
-import * as Api from "../../Api.ts"
+import * as Api from "../../protocol/Api.ts"
 import type { Operation } from "../../testing/ScriptedServer.ts"
 import { poll, pollMany } from "./Poll.ts"
 import { plain, type Route } from "./Route.ts"

@@ -1,0 +1,64 @@
+/**
+ * The common form of a `SampleResponse`: sequences of tokens and log probabilities, nothing rare. Thousands of them are
+ * read in a process, most while it is young and the generated reader, which can read everything, is still slow.
+ */
+
+import { PlainReader } from "./FastProto.ts"
+
+export interface PlainSequence {
+  stopReason: number
+  tokens: Uint8Array
+  logprobs: Uint8Array | undefined
+}
+
+export interface PlainSample {
+  readonly sequences: Array<PlainSequence>
+  promptLogprobs: Uint8Array | undefined
+  promptCacheHitTokens: number
+}
+
+const empty = new Uint8Array(0)
+
+const sequence = (reader: PlainReader, within: number): PlainSequence => {
+  const read: PlainSequence = { stopReason: 0, tokens: empty, logprobs: undefined }
+  const end = reader.end(within)
+  while (reader.ok && reader.at < end) {
+    switch (reader.varint()) {
+      case 0x08:
+        read.stopReason = reader.varint()
+        break
+      case 0x12:
+        read.tokens = reader.take(end)
+        break
+      case 0x1a:
+        read.logprobs = reader.take(end)
+        break
+      default:
+        reader.ok = false
+    }
+  }
+  if (reader.at !== end) reader.ok = false
+  return read
+}
+
+/** Nothing, if it is anything but plain: the generated reader knows what it is, or what is wrong with it. */
+export const readPlainSample = (bytes: Uint8Array): PlainSample | undefined => {
+  const reader = new PlainReader(bytes)
+  const read: PlainSample = { sequences: [], promptLogprobs: undefined, promptCacheHitTokens: 0 }
+  while (reader.ok && reader.at < bytes.length) {
+    switch (reader.varint()) {
+      case 0x0a:
+        read.sequences.push(sequence(reader, bytes.length))
+        break
+      case 0x12:
+        read.promptLogprobs = reader.take(bytes.length)
+        break
+      case 0x20:
+        read.promptCacheHitTokens = reader.varint()
+        break
+      default:
+        reader.ok = false
+    }
+  }
+  return reader.ok ? read : undefined
+}

@@ -1,0 +1,173 @@
+/**
+ * Time limits for what is done thousands of times at once. One timer for all limits of one length: since each is as
+ * long as the others, the first that began is the first to end. (`Effect.timeout` costs two fibers and a timer each.)
+ */
+import type * as Clock from "effect/Clock"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
+import * as Runtime from "effect/Runtime"
+import type * as Scope from "effect/Scope"
+import { runBeside } from "../util/RunBeside.ts"
+import { preciseUptime } from "../util/MonotonicClock.ts"
+
+export interface Timeouts {
+  /** Calls `expire` after so many milliseconds, unless what it gives back is called before. */
+  readonly after: (millis: number, expire: () => void) => () => void
+}
+
+const never = () => {}
+
+// Longer timers than a 32 bit count of milliseconds never fire; waking early is harmless.
+const maxSleep = 2 ** 31 - 1
+
+class Limit {
+  previous: Limit | undefined = undefined
+  next: Limit | undefined = undefined
+  readonly due: number
+  readonly expire: () => void
+  constructor(due: number, expire: () => void) {
+    this.due = due
+    this.expire = expire
+  }
+}
+
+/** Limits of one length, the first to end at the head. */
+class Line {
+  private head: Limit | undefined = undefined
+  private tail: Limit | undefined = undefined
+  private sleeper: Fiber.RuntimeFiber<void> | undefined = undefined
+  private readonly owner: Owner
+
+  constructor(owner: Owner) {
+    this.owner = owner
+  }
+
+  add(millis: number, expire: () => void): Limit {
+    const limit = new Limit(this.now() + millis, expire)
+    limit.previous = this.tail
+    if (this.tail === undefined) this.head = limit
+    else this.tail.next = limit
+    this.tail = limit
+    // A timer that fires too early looks again; so the one that runs will do.
+    if (!this.isAsleep) this.sleep(millis)
+    return limit
+  }
+
+  remove(limit: Limit): void {
+    if (limit.previous === undefined) {
+      if (this.head !== limit) return
+      this.head = limit.next
+    } else limit.previous.next = limit.next
+    if (limit.next === undefined) this.tail = limit.previous
+    else limit.next.previous = limit.previous
+    limit.previous = undefined
+    limit.next = undefined
+    if (this.owner.isClosed) this.rest()
+  }
+
+  /** Stops the timer of a line that has no limit left. */
+  rest(): void {
+    if (this.head !== undefined) return
+    this.sleeper?.unsafeInterruptAsFork(FiberId.none)
+    this.awake()
+  }
+
+  private get isAsleep(): boolean {
+    return this.owner.sleeping.has(this)
+  }
+
+  private awake(): void {
+    this.sleeper = undefined
+    this.owner.sleeping.delete(this)
+  }
+
+  private now(): number {
+    return preciseUptime(this.owner.clock)
+  }
+
+  private sleep(millis: number): void {
+    const { clock, runtime, sleeping } = this.owner
+    sleeping.add(this)
+    const sleeper = Runtime.runFork(
+      runtime,
+      Effect.map(clock.sleep(Duration.millis(Math.min(millis, maxSleep))), () => {
+        this.awake()
+        const now = this.now()
+        while (this.head !== undefined && this.head.due <= now) {
+          const limit = this.head
+          this.remove(limit)
+          limit.expire()
+        }
+        if (this.head !== undefined && !this.isAsleep) this.sleep(this.head.due - now)
+      }),
+    )
+    // A clock may wake at once, and the line be asleep again.
+    if (this.isAsleep) this.sleeper ??= sleeper
+  }
+}
+
+/** What all lines share. */
+interface Owner {
+  readonly clock: Clock.Clock
+  readonly runtime: Runtime.Runtime<never>
+  /** Lines whose timer runs. */
+  readonly sleeping: Set<Line>
+  /** No timer outlives its last limit any more. */
+  isClosed: boolean
+}
+
+/**
+ * By the clock of the effect that makes it. When the scope closes, what is under way keeps its limit: a call may
+ * outlive the client that sent it, but not its time. Only timers that nobody needs are stopped.
+ */
+export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.gen(function* () {
+  const clock = yield* Effect.clock
+  const runtime = yield* Effect.runtime<never>()
+  const owner: Owner = { clock, runtime, sleeping: new Set(), isClosed: false }
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      owner.isClosed = true
+      for (const line of owner.sleeping) line.rest()
+    }),
+  )
+  const lines = new Map<number, Line>()
+  return {
+    after: (millis, expire) => {
+      if (!Number.isFinite(millis)) return never
+      let line = lines.get(millis)
+      if (line === undefined) {
+        // Lengths are configured, not computed; but who computes them must not fill the memory.
+        if (lines.size > 1_000) lines.clear()
+        line = new Line(owner)
+        lines.set(millis, line)
+      }
+      const limit = line.add(millis, expire)
+      return () => line.remove(limit)
+    },
+  }
+})
+
+/** The work, or what is to be done instead once it has taken too long and was stopped. */
+export const limited = <A, E, B, E2>(
+  work: Effect.Effect<A, E>,
+  { after }: Timeouts,
+  millis: number,
+  instead: Effect.Effect<B, E2>,
+): Effect.Effect<A | B, E | E2> =>
+  Effect.withFiberRuntime((fiber) =>
+    Effect.async<A | B, E | E2>((resume) => {
+      const running = runBeside(fiber, work)
+      const stop = Fiber.interrupt(running)
+      const clear = after(millis, () => resume(Effect.zipRight(stop, instead)))
+      running.addObserver((exit) => {
+        clear()
+        resume(exit)
+      })
+      return Effect.suspend(() => {
+        clear()
+        return stop
+      })
+    }),
+  )

@@ -1,0 +1,144 @@
+/** Spans that cost nothing where nobody looks at them. */
+import type * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as DefaultServices from "effect/DefaultServices"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
+import * as FiberRef from "effect/FiberRef"
+import * as Option from "effect/Option"
+import * as Tracer from "effect/Tracer"
+import { attempt } from "../util/Begun.ts"
+import { clockOf } from "../util/MonotonicClock.ts"
+
+type Attributes = Readonly<Record<string, unknown>>
+type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
+
+/** Effect's own, which keeps spans in memory and shows them to nobody. */
+const native = Context.get(DefaultServices.liveServices, Tracer.Tracer)
+
+/** A span that somebody looks at, to be told something from wherever the work goes on. */
+export class Trace {
+  private readonly tracer: Tracer.Tracer
+  private readonly span: Tracer.Span
+  private readonly clock: Clock.Clock
+  private readonly parts: Array<Trace> = []
+
+  constructor(tracer: Tracer.Tracer, span: Tracer.Span, clock: Clock.Clock) {
+    this.tracer = tracer
+    this.span = span
+    this.clock = clock
+  }
+
+  attribute(key: string, value: unknown): void {
+    this.span.attribute(key, value)
+  }
+
+  event(name: string, attributes?: Record<string, unknown>): void {
+    this.span.event(name, this.clock.unsafeCurrentTimeNanos(), attributes)
+  }
+
+  /** A part of the same work, begun now. It ends with the whole at the latest. */
+  child(name: string): Trace {
+    const now = this.clock.unsafeCurrentTimeNanos()
+    const span = this.tracer.span(name, Option.some(this.span), Context.empty(), [], now, "internal")
+    const part = new Trace(this.tracer, span, this.clock)
+    this.parts.push(part)
+    return part
+  }
+
+  /** Only the first time counts. A tracer that throws costs its span, and nobody's result. */
+  end(exit: Exit.Exit<unknown, unknown> = Exit.void): void {
+    for (const part of this.parts) part.end(exit)
+    attempt(() => {
+      if (this.span.status._tag !== "Ended") this.span.end(this.clock.unsafeCurrentTimeNanos(), exit)
+    })
+  }
+
+  /** The effect as a part of this span, whichever fiber runs it. */
+  around<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
+    return Effect.withTracer(Effect.withParentSpan(effect, this.span), this.tracer)
+  }
+}
+
+/** The tracer that somebody has installed, unless it is turned off here. */
+const tracerOf = (fiber: AnyFiber): Tracer.Tracer | undefined => {
+  const { currentTracer } = fiber
+  return currentTracer === native || !fiber.getFiberRef(FiberRef.currentTracerEnabled) ? undefined : currentTracer
+}
+
+/** The span that this fiber is in, if somebody has installed a tracer. */
+export const current = (fiber: AnyFiber): Trace | undefined => {
+  const { currentSpan } = fiber
+  if (currentSpan?._tag !== "Span") return undefined
+  const tracer = tracerOf(fiber)
+  return tracer === undefined ? undefined : new Trace(tracer, currentSpan, clockOf(fiber))
+}
+
+/** Has somebody installed a tracer? */
+export const isTraced = (fiber: AnyFiber): boolean => fiber.currentTracer !== native
+
+/**
+ * A span of a client's operation around the effect, if somebody has installed a tracer. Without a name it is part of
+ * the span that is there.
+ */
+export const traced = <A, E>(
+  work: (fiber: AnyFiber) => Effect.Effect<A, E>,
+  name: string | undefined,
+  attributes?: Attributes,
+  kind: Tracer.SpanKind = "client",
+): Effect.Effect<A, E> =>
+  Effect.withFiberRuntime((fiber) =>
+    name === undefined || !isTraced(fiber)
+      ? work(fiber)
+      : Effect.withSpan(Effect.withFiberRuntime(work), name, { kind, captureStackTrace: false, attributes }),
+  )
+
+/**
+ * The same for work that goes on in other fibers: its span ends when somebody ends it, and here only if the effect
+ * fails.
+ */
+export const opened = <A, E>(
+  use: (trace: Trace | undefined, fiber: AnyFiber) => Effect.Effect<A, E>,
+  describe: () => { readonly name: string; readonly attributes: Record<string, unknown> },
+): Effect.Effect<A, E> =>
+  Effect.withFiberRuntime((fiber) => {
+    const tracer = tracerOf(fiber)
+    if (tracer === undefined) return use(undefined, fiber)
+    const { attributes, name } = describe()
+    // Nothing can come between the beginning of the span and who sees to its end.
+    return Effect.uninterruptibleMask((restore) =>
+      Effect.flatMap(Effect.makeSpan(name, { captureStackTrace: false, attributes }), (span) => {
+        const trace = new Trace(tracer, span, clockOf(fiber))
+        return Effect.onExit(restore(Effect.suspend(() => use(trace, fiber))), (exit) =>
+          Exit.isFailure(exit) ? Effect.sync(() => trace.end(exit)) : Effect.void,
+        )
+      }),
+    )
+  })
+
+/** The effect as part of a span of its caller's. If there is none, the tracer of the fiber that runs it does not count. */
+export const within = <A, E>(trace: Trace | undefined, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+  trace === undefined
+    ? Effect.withFiberRuntime((fiber) =>
+        tracerOf(fiber) === undefined ? effect : Effect.withTracerEnabled(effect, false),
+      )
+    : trace.around(effect)
+
+/** The effect, after its span, if there is one, was told something. */
+export const annotated = <A, E>(key: string, value: unknown, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+  Effect.withFiberRuntime((fiber) => {
+    current(fiber)?.attribute(key, value)
+    return effect
+  })
+
+const isHex = /^[0-9a-f]+$/
+
+/** What W3C calls `traceparent`, of the span that this fiber is in; nothing if its ids are of another kind. */
+export const traceparentOf = ({ currentSpan }: AnyFiber): string | undefined => {
+  if (currentSpan === undefined) return undefined
+  const { sampled, spanId, traceId } = currentSpan
+  return traceId.length === 32 && spanId.length === 16 && isHex.test(traceId) && isHex.test(spanId)
+    ? `00-${traceId}-${spanId}-${sampled ? "01" : "00"}`
+    : undefined
+}

@@ -1,0 +1,37 @@
+/** How a batch is cut into requests: where the reference cuts it, so that a server sees what it is used to. */
+import type { PreparedBatch, PreparedDatum } from "../../Loss.ts"
+
+/** As the server tells them. */
+export interface Limits {
+  /** How many datums a request may hold. */
+  readonly maxLength: number
+  /** How many bytes they may count together. */
+  readonly maxBytes: number
+}
+
+/** A part of a batch that is one request. */
+export interface Chunk extends PreparedBatch {
+  /** How large it counts against a byte budget. */
+  readonly bytes: number
+}
+
+/**
+ * Fills a request until the next datum would exceed a limit; reaching one exactly is allowed. A datum that is too large
+ * by itself travels alone.
+ */
+export const cut = (batch: PreparedBatch, { maxBytes, maxLength }: Limits): ReadonlyArray<Chunk> => {
+  const chunks: Array<Chunk> = []
+  let data: Array<PreparedDatum> = []
+  let bytes = 0
+  for (const datum of batch.data) {
+    if (data.length > 0 && (data.length >= maxLength || bytes + datum.bytes > maxBytes)) {
+      chunks.push({ loss: batch.loss, data, bytes })
+      data = []
+      bytes = 0
+    }
+    data.push(datum)
+    bytes += datum.bytes
+  }
+  if (data.length > 0) chunks.push({ loss: batch.loss, data, bytes })
+  return chunks
+}

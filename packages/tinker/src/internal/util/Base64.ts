@@ -1,0 +1,37 @@
+import * as Either from "effect/Either"
+import * as Encoding from "effect/Encoding"
+import * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
+import { isDetached } from "./TokenChecks.ts"
+
+interface Native {
+  readonly Buffer?: {
+    readonly from: (
+      memory: ArrayBufferLike,
+      offset: number,
+      length: number,
+    ) => { readonly toString: (encoding: "base64") => string }
+  }
+}
+
+const { Buffer }: Native = globalThis as Native
+
+/** An image has megabytes: the engine's own encoder takes milliseconds, a loop in JavaScript most of a second. */
+export const toBase64 = (bytes: Uint8Array & { readonly toBase64?: () => string }): string =>
+  Buffer !== undefined
+    ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("base64")
+    : (bytes.toBase64?.() ?? Encoding.encodeBase64(bytes))
+
+/** Bytes, in JSON as base64. */
+export const Bytes: Schema.Schema<Uint8Array, string> = Schema.transformOrFail(
+  Schema.String,
+  Schema.Uint8ArrayFromSelf.annotations({ identifier: "a Uint8Array" }).pipe(
+    Schema.filter((bytes) => !isDetached(bytes) || "Expected bytes that are still there"),
+  ),
+  {
+    strict: true,
+    decode: (text, _, ast) =>
+      Either.mapLeft(Encoding.decodeBase64(text), ({ message }) => new ParseResult.Type(ast, text, message)),
+    encode: (bytes) => Either.right(toBase64(bytes)),
+  },
+)

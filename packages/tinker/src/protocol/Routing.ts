@@ -1,0 +1,119 @@
+/**
+ * `Api` read from the other side: which endpoint a request is for, and what it says. For those who write a server.
+ *
+ * @since 0.1.0
+ */
+import * as Either from "effect/Either"
+import * as Encoding from "effect/Encoding"
+import * as ParseResult from "effect/ParseResult"
+import * as Predicate from "effect/Predicate"
+import type * as Schema from "effect/Schema"
+import type { Endpoint } from "./Endpoint.ts"
+
+/**
+ * What the path says for the names in the endpoint's own; undefined if it is another's. A name with a star takes all
+ * the segments that the names after it leave.
+ *
+ * @since 0.1.0
+ * @category routing
+ */
+export const matchPath = (
+  endpoint: Pick<Endpoint<never, unknown>, "path">,
+  path: string,
+): Readonly<Record<string, string>> | undefined => {
+  const names = endpoint.path.split("/")
+  const segments = path.split("/")
+  const star = names.findIndex((name) => name.endsWith("*"))
+  const spread = star < 0 ? 0 : segments.length - names.length
+  if (star < 0 ? names.length !== segments.length : spread < 0) return undefined
+  const params: Record<string, string> = {}
+  for (const [i, name] of names.entries()) {
+    const from = star >= 0 && i > star ? i + spread : i
+    const text = segments.slice(from, from + (i === star ? spread : 0) + 1).join("/")
+    if (!name.startsWith(":")) {
+      if (name !== text) return undefined
+    } else if (text === "") return undefined
+    else
+      params[i === star ? name.slice(1, -1) : name.slice(1)] = Either.getOrElse(
+        Encoding.decodeUriComponent(text),
+        () => text,
+      )
+  }
+  return params
+}
+
+/**
+ * What is wrong with a body, and where: in the words that the servers of this API use.
+ *
+ * @since 0.1.0
+ * @category refusals
+ */
+export interface Problem {
+  readonly type: string
+  readonly msg: string
+  readonly loc: ReadonlyArray<PropertyKey>
+  readonly input: unknown
+}
+
+const kinds = {
+  Missing: { type: "missing", msg: "Field required" },
+  Unexpected: { type: "extra_forbidden", msg: "Extra inputs are not permitted" },
+} as const
+
+const at = (value: unknown, path: ReadonlyArray<PropertyKey>): unknown =>
+  path.reduce<unknown>((value, key) => (Predicate.isObject(value) ? Reflect.get(value, key) : undefined), value)
+
+/**
+ * Every problem that a schema has with a value.
+ *
+ * @since 0.1.0
+ * @category refusals
+ */
+export const problems = (value: unknown, issue: ParseResult.ParseIssue, where = "body"): ReadonlyArray<Problem> =>
+  ParseResult.ArrayFormatter.formatIssueSync(issue).map(({ _tag, message, path }) => ({
+    ...(_tag === "Missing" || _tag === "Unexpected" ? kinds[_tag] : { type: "value_error", msg: message }),
+    loc: [where, ...path],
+    input: at(value, path) ?? null,
+  }))
+
+/**
+ * A field that a server does not know.
+ *
+ * @since 0.1.0
+ * @category refusals
+ */
+export const unexpected = (name: string, input: unknown): Problem => ({
+  ...kinds.Unexpected,
+  loc: ["body", name],
+  input,
+})
+
+/**
+ * @since 0.1.0
+ * @category reading
+ */
+export interface ReadOptions {
+  /** Where the value stands in the request; by default in its body. */
+  readonly where?: "body" | "path" | "query" | undefined
+  /** Refuse fields that the schema does not name. */
+  readonly strict?: boolean | undefined
+}
+
+/**
+ * A part of a request by its schema.
+ *
+ * @since 0.1.0
+ * @category reading
+ */
+export const read = <A, I>(
+  schema: Schema.Schema<A, I>,
+  value: unknown,
+  options: ReadOptions = {},
+): Either.Either<A, ReadonlyArray<Problem>> =>
+  Either.mapLeft(
+    ParseResult.decodeUnknownEither(schema, {
+      errors: "all",
+      onExcessProperty: options.strict === true ? "error" : "ignore",
+    })(value),
+    (issue) => problems(value, issue, options.where),
+  )

@@ -1,0 +1,83 @@
+/**
+ * What the vendor's server wants to know, in its own event names.
+ *
+ * @since 0.1.0
+ */
+import * as Schema from "effect/Schema"
+import { lazy } from "../../internal/util/Lazy.ts"
+import * as Wire from "../../internal/codec/Wire.ts"
+
+/**
+ * @since 0.1.0
+ * @category telemetry
+ */
+export const Severity = Schema.Literal("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+/**
+ * @since 0.1.0
+ * @category telemetry
+ */
+export type Severity = typeof Severity.Type
+
+const common = {
+  eventId: Schema.String,
+  /** Counts the events of a session, from 0. */
+  eventSessionIndex: Schema.NonNegativeInt,
+  severity: Severity,
+  timestamp: Wire.Timestamp,
+}
+
+/**
+ * @since 0.1.0
+ * @category telemetry
+ */
+export const TelemetryEvent = lazy(() =>
+  Schema.Union(
+    Wire.struct({ ...common, event: Schema.Literal("SESSION_START") }),
+    Wire.struct({
+      ...common,
+      event: Schema.Literal("SESSION_END"),
+      /** `H:MM:SS.ffffff`. */
+      duration: Schema.String,
+    }),
+    Wire.struct({
+      ...common,
+      event: Schema.Literal("UNHANDLED_EXCEPTION"),
+      errorType: Schema.String,
+      errorMessage: Schema.String,
+      traceback: Wire.omitted(Schema.String),
+    }),
+    Wire.struct({
+      ...common,
+      event: Schema.Literal("GENERIC_EVENT"),
+      eventName: Schema.String,
+      eventData: Wire.withDefault(Wire.JsonObject, {}),
+    }),
+  ),
+)
+
+/**
+ * @since 0.1.0
+ * @category telemetry
+ */
+export type TelemetryEvent = typeof TelemetryEvent.Type
+
+/**
+ * @since 0.1.0
+ * @category telemetry
+ */
+export const TelemetryRequest = lazy(() =>
+  Wire.struct({
+    events: Schema.Array(TelemetryEvent),
+    platform: Schema.String,
+    sdkVersion: Schema.String,
+    sessionId: Schema.String,
+    processUuid: Schema.String,
+  }),
+)
+
+/**
+ * @since 0.1.0
+ * @category telemetry
+ */
+export const TelemetryResponse = lazy(() => Wire.struct({ status: Schema.Literal("accepted") }))

@@ -1,7 +1,6 @@
 /**
- * What can go wrong, as few tags as a caller would handle differently. `reason` says why, `operation`, `status`
- * and `requestId` say where. The classification (`isRetryable`, `isUserError`) lives here and nowhere else: retry
- * policy, limiter and telemetry read the same one.
+ * The errors of the SDK: as few tags as a caller handles differently. `reason` says why, `operation`, `status` and
+ * `requestId` say where.
  *
  * @since 0.1.0
  */
@@ -544,77 +543,28 @@ export type SubmitError = TinkerError | SequenceBroken | SessionLost | JournalFa
  */
 export type TrainingError = SubmitError | FutureError
 
-/**
- * May the same request be sent again with a chance of another answer? `x-should-retry` decides first. Whether a
- * retry is *safe* for a sequenced request is not said here.
- *
- * @since 0.1.0
- * @category classification
- */
-export const isRetryable = (error: TinkerError): boolean => {
-  switch (error._tag) {
-    case "InvalidConfig":
-    case "InvalidInput":
-    case "ClientClosed":
-      return false
-    default:
-      return Option.getOrElse(error.shouldRetry, () => isTransient(error))
-  }
-}
-
-const isTransient = (error: RequestError): boolean => {
-  switch (error._tag) {
-    case "RateLimited":
-    case "Unavailable":
-      return true
-    case "RequestRejected":
-      return error.reason === "Conflict"
-    case "Unauthorized":
-    case "Forbidden":
-    case "NotFound":
-    case "BillingPaused":
-    case "UnexpectedResponse":
-      return false
-  }
-}
-
-/**
- * Is the account blocked until somebody pays? Then waiting helps, on a budget of its own, unless the server itself
- * says whether to retry.
- *
- * @since 0.1.0
- * @category classification
- */
-export const isBillingStop = (error: TinkerError): boolean =>
-  error._tag === "BillingPaused" && Option.isNone(error.shouldRetry)
-
-/**
- * Is it the caller who has to change something? Bad configuration and input, every 4xx but 408, and results of
- * category `user`.
- *
- * @since 0.1.0
- * @category classification
- */
-export const isUserError = (error: FutureError): boolean => {
-  switch (error._tag) {
-    case "InvalidConfig":
-    case "InvalidInput":
-    case "Unauthorized":
-    case "Forbidden":
-    case "NotFound":
-    case "RequestRejected":
-    case "RateLimited":
-    case "BillingPaused":
-      return true
-    case "Unavailable":
-      return error.reason === "EmptyBadRequest"
-    case "UnexpectedResponse":
-    case "ClientClosed":
-    case "RequestFailed":
-    case "PromiseExpired":
-    case "Stalled":
-    case "DeadlineExceeded":
-    case "SessionLost":
-      return false
-  }
-}
+export {
+  /**
+   * Checks whether sending the same request again may get another response. `x-should-retry` decides first.
+   *
+   * @since 0.1.0
+   * @category classification
+   */
+  isRetryable,
+  /**
+   * Checks whether billing blocks the account. Waiting helps, on a budget of its own, unless the server says whether
+   * to retry.
+   *
+   * @since 0.1.0
+   * @category classification
+   */
+  isBillingStop,
+  /**
+   * Checks whether the caller has to change something: bad configuration or input, any 4xx but 408, and failed results
+   * of category `user`.
+   *
+   * @since 0.1.0
+   * @category classification
+   */
+  isUserError,
+} from "./internal/core/Response.ts"

@@ -10,7 +10,8 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import type * as Fiber from "effect/Fiber"
+import type * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
@@ -32,6 +33,7 @@ import { idempotencyKey } from "./internal/request/IdempotencyKey.ts"
 import * as Meters from "./internal/runtime/Meters.ts"
 import { type Reader, readerOf } from "./internal/request/FastJson.ts"
 import { redactor, reveal, secretsIn } from "./internal/util/Redact.ts"
+import { runBeside } from "./internal/util/RunBeside.ts"
 import * as Timeouts from "./internal/runtime/Timeouts.ts"
 import { current, type Trace, traced, traceparentOf } from "./internal/runtime/Trace.ts"
 import { type Time, timeOf } from "./internal/util/MonotonicClock.ts"
@@ -118,6 +120,19 @@ export interface Service {
     input: NoInfer<I>,
     options: CallOptions | undefined,
     end: (result: Effect.Effect<A, TinkerError>) => void,
+  ) => () => Effect.Effect<unknown>
+  /**
+   * Sends a request without a fiber of its own, in the context of the given fiber. Calls `onExit` exactly once, possibly
+   * before it returns. The returned function stops the request; `onExit` is not called after that.
+   *
+   * @internal
+   */
+  readonly start: <I, A>(
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    endpoint: Endpoint.Endpoint<I, A>,
+    input: NoInfer<I>,
+    options: CallOptions | undefined,
+    onExit: (exit: Exit.Exit<A, TinkerError>) => void,
   ) => () => Effect.Effect<unknown>
   /** What `call` would send now. It can be kept, and sent again as it is. */
   readonly render: <I, A>(
@@ -647,8 +662,27 @@ export const make: Effect.Effect<
         }),
       ),
     )
+  const start: Service["start"] = (fiber, endpoint, input, options, onExit) => {
+    let stop = nothingLeft
+    let isStopped = false
+    const begun = begin(fiber, endpoint, input, options, (result) => {
+      const exit = exitOf(result)
+      if (exit !== undefined) return onExit(exit)
+      const running = runBeside(fiber, result)
+      running.addObserver((exit) => {
+        if (!isStopped) onExit(exit)
+      })
+      stop = () => Fiber.interrupt(running)
+    })
+    if (stop === nothingLeft) stop = begun
+    return () => {
+      isStopped = true
+      return stop()
+    }
+  }
   const transport: Service = {
     begin,
+    start,
     call: callWith(begin),
     render,
     dispatch,

@@ -8,7 +8,16 @@ const src = fileURLToPath(new URL("../src", import.meta.url))
 /** Lowest first. A module may import its own layer and every layer above it in this list, never one below it. */
 const layers: ReadonlyArray<{ readonly name: string; readonly modules: ReadonlyArray<string> }> = [
   { name: "utilities", modules: ["internal/util/"] },
-  { name: "errors", modules: ["TinkerError", "internal/codec/Invalid", "internal/codec/Durations", "http/BaseUrl"] },
+  {
+    name: "errors",
+    modules: [
+      "TinkerError",
+      "internal/core/Response",
+      "internal/codec/Invalid",
+      "internal/codec/Durations",
+      "http/BaseUrl",
+    ],
+  },
   {
     name: "values and their encodings",
     modules: [

@@ -98,7 +98,7 @@ const isTransient = (error: RequestError): boolean => {
 }
 
 /** Checks whether the server itself asks for a retry. */
-export const asksForRetry = (error: TinkerError): boolean =>
+export const asksForRetry = (error: TrainingError): boolean =>
   "shouldRetry" in error && Option.contains(error.shouldRetry, true)
 
 /**

@@ -142,11 +142,9 @@ const onPieceEvent = (state: State, piece: Piece, event: PieceEvent, out: Array<
 // The queue
 // ---------------------------------------------------------------------------------------------------------------------
 
-/** Returns why an operation can't be submitted, if it can't. */
-export const obstacle = (
-  state: Pick<State, "broken">,
-  operation: Pick<Operation, "clearsPartial">,
-): Broken | undefined => (operation.clearsPartial && state.broken?.applied === "partial" ? undefined : state.broken)
+/** Returns why an operation can't be submitted, if it can't. One without requests only waits for its turn. */
+const obstacle = ({ broken }: State, { clearsPartial, pieces }: Operation): Broken | undefined =>
+  pieces === 0 || (clearsPartial && broken?.applied === "partial") ? undefined : broken
 
 const enqueue = (state: State, operation: Operation, out: Array<Command>): void => {
   const broken = obstacle(state, operation)
@@ -209,6 +207,7 @@ const startTurn = (state: State, out: Array<Command>): void => {
     intents: state.journaled ? pieces.map(({ current }) => current.seq) : [],
   }
   state.active = active
+  if (pieces.length === 0) return end(state, { _tag: "Accepted" }, out)
   if (active.mode === "Recorded") return resendRecorded(state, active, 0, out)
   if (!state.journaled) return beginSending(state, active, out)
   // All pieces are in the journal before the first is sent.
@@ -281,8 +280,8 @@ const beginSending = (state: State, active: Active, out: Array<Command>): void =
 const send = (state: State, piece: Piece, out: Array<Command>): void => {
   piece.phase = "Sending"
   const { encoding, seq } = piece.current
-  out.push({ _tag: "Send", piece: piece.index, seq, encoding })
   prepareNext(state, piece, out)
+  out.push({ _tag: "Send", piece: piece.index, seq, encoding })
 }
 
 const prepareNext = (state: State, piece: Piece, out: Array<Command>): void => {

@@ -202,16 +202,20 @@ export type Event =
   /** Everything that is queued ends; `force` also ends the operation that is being submitted. */
   | { readonly _tag: "Closed"; readonly force: boolean }
 
-export type JournalEntry =
-  | { readonly _tag: "Intent"; readonly piece: number; readonly seq: number; readonly encoding: Encoding }
+/** A record that only speeds up a resume. */
+export type JournalNote =
   | { readonly _tag: "Withdrawn"; readonly seq: number }
   | { readonly _tag: "Acknowledged"; readonly seq: number; readonly requestId: string }
+
+export type JournalEntry =
+  | { readonly _tag: "Intent"; readonly piece: number; readonly seq: number; readonly encoding: Encoding }
+  | JournalNote
 
 export type Command =
   /** Writes intents durably and answers with `Journaled` or `JournalFailed`. */
   | { readonly _tag: "Journal"; readonly piece: number; readonly entries: ReadonlyArray<JournalEntry> }
   /** Records what only speeds up a resume; a failure is logged and changes nothing. */
-  | { readonly _tag: "Note"; readonly entries: ReadonlyArray<JournalEntry> }
+  | { readonly _tag: "Note"; readonly entries: ReadonlyArray<JournalNote> }
   | { readonly _tag: "Send"; readonly piece: number; readonly seq: number; readonly encoding: Encoding }
   /** Renders an operation that is probably sent next under this number. */
   | { readonly _tag: "Prepare"; readonly id: number; readonly seq: number; readonly encoding: Encoding }

@@ -9,7 +9,7 @@ const data = Support.datums(of, ["weights"])
 const loss = { name: "cross_entropy" }
 const { right } = Support
 
-const refused = (result: Either.Either<unknown, EngineError.EngineError>) =>
+const rejection = (result: Either.Either<unknown, EngineError.EngineError>) =>
   Either.match(result, { onLeft: ({ problem, reason }) => `${reason}: ${problem}`, onRight: () => "accepted" })
 
 const step = (engine: Engine.Engine, id: string, some = data) => {
@@ -163,7 +163,7 @@ describe("invalid input", () => {
   const image = { type: "image", data: Uint8Array.of(1, 2), format: "png" } as never
   const good = { target_tokens: { data: [1, 2] }, weights: { data: [1, 1] } }
   const pass = (some: ReadonlyArray<Losses.Datum>, name = "cross_entropy", config = {}) =>
-    refused(engine.forwardBackward("a", some, { name, config }))
+    rejection(engine.forwardBackward("a", some, { name, config }))
 
   const cases: ReadonlyArray<readonly [string, () => string, RegExp]> = [
     ["a token outside the vocabulary", () => pass(datum([1, 61], good)), /InvalidInput: data\[0\].tokens\[1\]: 61/],
@@ -212,42 +212,46 @@ describe("invalid input", () => {
         ),
       /NotFinite/,
     ],
-    ["the optimizer dimuon", () => refused(engine.optimStep("a", { type: "dimuon" })), /Unsupported: optimizer dimuon/],
-    ["a learning rate of NaN", () => refused(engine.optimStep("a", { learningRate: NaN })), /learningRate/],
-    ["an unknown adapter", () => refused(engine.forward("x", data, loss)), /NotFound/],
-    ["an adapter name in use", () => refused(engine.createAdapter("a", { rank: 2 })), /already/],
-    ["an adapter of rank 0", () => refused(engine.createAdapter("b", { rank: 0 })), /rank/],
+    [
+      "the optimizer dimuon",
+      () => rejection(engine.optimStep("a", { type: "dimuon" })),
+      /Unsupported: optimizer dimuon/,
+    ],
+    ["a learning rate of NaN", () => rejection(engine.optimStep("a", { learningRate: NaN })), /learningRate/],
+    ["an unknown adapter", () => rejection(engine.forward("x", data, loss)), /NotFound/],
+    ["an adapter name in use", () => rejection(engine.createAdapter("a", { rank: 2 })), /already/],
+    ["an adapter of rank 0", () => rejection(engine.createAdapter("b", { rank: 0 })), /rank/],
     [
       "an adapter that trains nothing",
-      () => refused(engine.createAdapter("b", { rank: 1, trainAttn: false, trainMlp: false, trainUnembed: false })),
+      () => rejection(engine.createAdapter("b", { rank: 1, trainAttn: false, trainMlp: false, trainUnembed: false })),
       /at least one/,
     ],
-    ["a file that is not an adapter", () => refused(engine.restoreAdapter("a", new Uint8Array(9))), /adapter file/],
+    ["a file that is not an adapter", () => rejection(engine.restoreAdapter("a", new Uint8Array(9))), /adapter file/],
     [
       "an adapter file without optimizer state",
-      () => refused(engine.restoreAdapter("a", right(engine.saveAdapter("a")), { optimizer: true })),
+      () => rejection(engine.restoreAdapter("a", right(engine.saveAdapter("a")), { optimizer: true })),
       /no optimizer state/,
     ],
     [
       "an image in a prompt",
-      () => refused(engine.sample("a", { prompt: [1, image] })),
+      () => rejection(engine.sample("a", { prompt: [1, image] })),
       /^Unsupported: prompt\[1\]: .*image/,
     ],
-    ["an image as a prompt", () => refused(engine.sample("a", { prompt: image })), /^Unsupported: prompt: .*image/],
+    ["an image as a prompt", () => rejection(engine.sample("a", { prompt: image })), /^Unsupported: prompt: .*image/],
     ["an image in a datum", () => pass(datum([1, image], good)), /^Unsupported: data\[0\].tokens\[1\]: .*image/],
     ["an image as a datum", () => pass([{ tokens: image, inputs: good }]), /^Unsupported: data\[0\].tokens: .*image/],
     ["an object among tokens", () => pass(datum([1, {} as never], good)), /tokens\[1\]: an object/],
-    ["logits without tokens", () => refused(engine.logits("a", [])), /InvalidInput: tokens: expected at least one/],
-    ["logits of an unknown token", () => refused(engine.logits("a", [1, 61])), /InvalidInput: tokens\[1\]: 61/],
-    ["logits at an invalid position", () => refused(engine.logits("a", [1, 2], [0, 2])), /positions\[1\]: .*got 2/],
-    ["logits of an unknown adapter", () => refused(engine.logits("x", [1])), /NotFound/],
-    ["an empty prompt", () => refused(engine.sample("a", { prompt: [] })), /prompt: expected at least one token/],
-    ["a prompt outside the vocabulary", () => refused(engine.sample("a", { prompt: [99] })), /prompt\[0\]/],
-    ["a prompt that fills the context", () => refused(engine.sample("a", { prompt: Array(96).fill(1) })), /no room/],
-    ["maxTokens 0", () => refused(engine.sample("a", { prompt: [1], maxTokens: 0 })), /maxTokens/],
-    ["temperature -1", () => refused(engine.sample("a", { prompt: [1], temperature: -1 })), /temperature/],
-    ["topK 0", () => refused(engine.sample("a", { prompt: [1], topK: 0 })), /topK/],
-    ["topP 2", () => refused(engine.sample("a", { prompt: [1], topP: 2 })), /topP/],
+    ["logits without tokens", () => rejection(engine.logits("a", [])), /InvalidInput: tokens: expected at least one/],
+    ["logits of an unknown token", () => rejection(engine.logits("a", [1, 61])), /InvalidInput: tokens\[1\]: 61/],
+    ["logits at an invalid position", () => rejection(engine.logits("a", [1, 2], [0, 2])), /positions\[1\]: .*got 2/],
+    ["logits of an unknown adapter", () => rejection(engine.logits("x", [1])), /NotFound/],
+    ["an empty prompt", () => rejection(engine.sample("a", { prompt: [] })), /prompt: expected at least one token/],
+    ["a prompt outside the vocabulary", () => rejection(engine.sample("a", { prompt: [99] })), /prompt\[0\]/],
+    ["a prompt that fills the context", () => rejection(engine.sample("a", { prompt: Array(96).fill(1) })), /no room/],
+    ["maxTokens 0", () => rejection(engine.sample("a", { prompt: [1], maxTokens: 0 })), /maxTokens/],
+    ["temperature -1", () => rejection(engine.sample("a", { prompt: [1], temperature: -1 })), /temperature/],
+    ["topK 0", () => rejection(engine.sample("a", { prompt: [1], topK: 0 })), /topK/],
+    ["topP 2", () => rejection(engine.sample("a", { prompt: [1], topP: 2 })), /topP/],
   ]
   for (const [name, attempt, wanted] of cases) {
     it(`the engine rejects ${name} and changes nothing`, () => {
@@ -259,7 +263,7 @@ describe("invalid input", () => {
   it("Engine.make rejects files that are not a supported model", () => {
     const files = Support.files(model)
     const make = (config: object, weights = files.weights) =>
-      refused(Engine.make({ config: { ...files.config, ...config }, weights }))
+      rejection(Engine.make({ config: { ...files.config, ...config }, weights }))
     expect(make({ model_type: "gpt2" })).toMatch(/Unsupported: model_type "gpt2"/)
     expect(make({ hidden_size: 40 })).toMatch(/InvalidModel: .*expected \[.*got/)
     expect(make({ num_key_value_heads: 3 })).toMatch(/InvalidModel/)

@@ -166,10 +166,10 @@ const checkDatum = (
     // A target contributes to the loss through its weight or its advantage.
     const counting = inputs.find(({ name }) => name === "weights") ?? inputs.find(({ name }) => name === "advantages")
     if (counting === undefined) continue
-    let learnt = 0
-    for (const value of counting.tensor.data) if (Number(value) !== 0) learnt++
-    tally.learntTokens += learnt
-    if (learnt === 0) tally.add("nothing_learnt", row, `all ${counting.key} are 0`)
+    let trained = 0
+    for (const value of counting.tensor.data) if (Number(value) !== 0) trained++
+    tally.learntTokens += trained
+    if (trained === 0) tally.add("nothing_learnt", row, `all ${counting.key} are 0`)
   }
 }
 

@@ -13,7 +13,7 @@ const render = (source: string, input: Partial<ChatTemplate.RenderInput> = {}, o
 const failure = (source: string, input?: Partial<ChatTemplate.RenderInput>, options?: ChatTemplate.Options) =>
   Effect.flip(render(source, input, options))
 
-const refusal = (source: string): TemplateError.TemplateError | undefined =>
+const rejection = (source: string): TemplateError.TemplateError | undefined =>
   Option.getOrUndefined(Either.getLeft(ChatTemplate.make(source)))
 
 describe("input values", () => {
@@ -117,7 +117,7 @@ describe("rejected templates", () => {
     ["{% for x in y recursive %}{% endfor %}", "a recursive loop"],
     ["{{ '\\N{DASH}' }}", "the escape \\N"],
   ])("the unsupported construct of %s is named", (source, construct) => {
-    expect(refusal(source)).toMatchObject({ reason: "Unsupported", construct, line: 1 })
+    expect(rejection(source)).toMatchObject({ reason: "Unsupported", construct, line: 1 })
   })
 
   it.effect("constructs found to be unsupported during rendering are named", () =>
@@ -130,8 +130,8 @@ describe("rejected templates", () => {
   )
 
   it("syntax errors have a line", () => {
-    expect(refusal("a\nb\n{{ 1 + }}")).toMatchObject({ reason: "Syntax", line: 3 })
-    expect(refusal("{% if x %}\n\n{{ y }}")).toMatchObject({ reason: "Syntax" })
+    expect(rejection("a\nb\n{{ 1 + }}")).toMatchObject({ reason: "Syntax", line: 3 })
+    expect(rejection("{% if x %}\n\n{{ y }}")).toMatchObject({ reason: "Syntax" })
   })
 
   it.effect("raise_exception reports the template's own message", () =>

@@ -30,7 +30,7 @@ const outcome = (result: Either.Either<string, TemplateError.TemplateError>) => 
   const { exception, problem, reason } = result.left
   if (reason === "Raised") return { raised: problem }
   if (reason === "Syntax") return { error: "syntax" }
-  return reason === "Failed" || reason === "Input" ? { error: exception } : { refused: problem }
+  return reason === "Failed" || reason === "Input" ? { error: exception } : { unsupported: problem }
 }
 
 const expectation = (row: ExactObject) => {

@@ -8,8 +8,8 @@ import type { Name } from "./support/RendererGoldens.ts"
 const tokensOf = (input: ModelInput.ModelInput): ReadonlyArray<number> =>
   input.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [-1]))
 
-const knowsParts = (name: Name) => name.startsWith("qwen3") || name.startsWith("gpt_oss")
-const knowsThoughts = (name: Name) => knowsParts(name) && name !== "qwen3_disable_thinking"
+const hasParts = (name: Name) => name.startsWith("qwen3") || name.startsWith("gpt_oss")
+const hasReasoning = (name: Name) => hasParts(name) && name !== "qwen3_disable_thinking"
 
 const letters = FastCheck.constantFrom(..."abcxyz .,:!?\n\t0123456789<>/|{}\"'üé語😀👩‍👧", "think", "User", "tool")
 
@@ -33,7 +33,7 @@ const toolCall = FastCheck.record({ name: FastCheck.constantFrom("f", "get_weath
 /** An answer that the format can express, as it would be parsed. */
 const answerOf = (name: Name, withCalls: boolean): FastCheck.Arbitrary<Message.Message> => {
   const text = inner.map((text) => Message.assistant(text))
-  if (!knowsParts(name)) return text
+  if (!hasParts(name)) return text
   const thought = FastCheck.tuple(inner, inner).map(([thought, text]) =>
     Message.assistant([Message.thinking(thought), Message.text(text)]),
   )
@@ -41,7 +41,7 @@ const answerOf = (name: Name, withCalls: boolean): FastCheck.Arbitrary<Message.M
     inner,
     FastCheck.array(toolCall, { minLength: 1, maxLength: name.startsWith("gpt") ? 1 : 3 }),
   ).map(([text, toolCalls]) => Message.assistant([Message.text(text)], { toolCalls }))
-  return FastCheck.oneof(text, ...(knowsThoughts(name) ? [thought] : []), ...(withCalls ? [calls] : []))
+  return FastCheck.oneof(text, ...(hasReasoning(name) ? [thought] : []), ...(withCalls ? [calls] : []))
 }
 
 interface Turns {

@@ -26,7 +26,7 @@ const references: Partial<Record<Name, Reference>> = {
   },
   qwen3_instruct: {
     template: ReferenceTemplates.qwen3,
-    variables: { knows_thoughts: false },
+    variables: { has_reasoning: false },
     tools: true,
     thoughts: "everywhere",
   },

@@ -193,8 +193,8 @@ describe("differences between the backends", () => {
   it.effect("the portable backend rejects single_word tokens, the native one supports them", () =>
     Effect.gen(function* () {
       const make = Goldens.make(described(words))
-      const refused = yield* Effect.flip(Effect.provide(make, Goldens.backends.portable))
-      expect(refused).toMatchObject({ reason: "Unsupported" })
+      const rejected = yield* Effect.flip(Effect.provide(make, Goldens.backends.portable))
+      expect(rejected).toMatchObject({ reason: "Unsupported" })
       const tokenizer = yield* Effect.provide(make, Goldens.backends.native)
       const end = Option.getOrThrow(tokenizer.tokenToId("<|endoftext|>"))
       expect(yield* tokenizer.encode("x<|endoftext|>")).not.toContain(end)
@@ -207,8 +207,8 @@ it.effect("the native backend rejects a definition that would crash the process"
   Effect.gen(function* () {
     const decoder = { type: "Sequence", decoders: [{ type: "Strip", content: "e", start: 1, stop: 1 }] }
     const make = Goldens.make(described({ ...definition("llama2"), decoder }))
-    const refused = yield* Effect.flip(Effect.provide(make, Goldens.backends.native))
-    expect(refused).toMatchObject({ reason: "Unsupported" })
+    const rejected = yield* Effect.flip(Effect.provide(make, Goldens.backends.native))
+    expect(rejected).toMatchObject({ reason: "Unsupported" })
     const tokenizer = yield* Effect.provide(make, Goldens.backends.portable)
     const tokens = yield* tokenizer.encode("e", { addSpecialTokens: false })
     expect(yield* tokenizer.decode(tokens)).toBe("▁")

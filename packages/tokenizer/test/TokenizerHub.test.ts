@@ -261,7 +261,11 @@ describe("TokenizerHub downloads", () => {
 })
 
 describe("TokenizerHub errors", () => {
-  const refusal = (status: number, headers: Record<string, string> = {}, options: Partial<TokenizerHub.Options> = {}) =>
+  const rejection = (
+    status: number,
+    headers: Record<string, string> = {},
+    options: Partial<TokenizerHub.Options> = {},
+  ) =>
     Effect.gen(function* () {
       const { hub, server } = yield* world
       server.intercept = (_, response) => (response.writeHead(status, headers).end("hf_secret"), true)
@@ -274,14 +278,16 @@ describe("TokenizerHub errors", () => {
   live(
     "errors of the hub have a reason and are retried only if that may help",
     Effect.gen(function* () {
-      const gated = yield* refusal(401)
+      const gated = yield* rejection(401)
       expect(gated.error).toMatchObject({ reason: "Unauthorized" })
       expect(gated.attempts).toBe(1)
-      expect((yield* refusal(403, {}, { token: undefined })).error.message).toContain("a token is required")
-      const unknown = yield* refusal(404, { "x-error-code": "RepoNotFound" })
+      expect((yield* rejection(403, {}, { token: undefined })).error.message).toContain("a token is required")
+      const unknown = yield* rejection(404, { "x-error-code": "RepoNotFound" })
       expect(unknown.error).toMatchObject({ reason: "NotFound" })
-      expect((yield* refusal(404, { "x-error-code": "RevisionNotFound" })).error.message).toContain("no such revision")
-      const busy = yield* refusal(429)
+      expect((yield* rejection(404, { "x-error-code": "RevisionNotFound" })).error.message).toContain(
+        "no such revision",
+      )
+      const busy = yield* rejection(429)
       expect(busy.error).toMatchObject({ reason: "Unavailable" })
       expect(busy.attempts).toBe(4)
     }),

@@ -127,9 +127,9 @@ describe("Tokenizers", () => {
       yield* succeed(0)
       yield* Fiber.join(fiber)
       expect(asked).toEqual(["thinkingmachineslabinc/meta-llama-3-instruct-tokenizer@main"])
-      const refused = yield* Effect.flip(tokenizers.forModel({ model: "moonshotai/Kimi-K2-Thinking" }))
-      expect(refused).toMatchObject({ reason: "NeedsCode", tokenizer: "moonshotai/Kimi-K2-Thinking" })
-      expect(refused.message).toContain("convert it to a tokenizer.json")
+      const rejected = yield* Effect.flip(tokenizers.forModel({ model: "moonshotai/Kimi-K2-Thinking" }))
+      expect(rejected).toMatchObject({ reason: "NeedsCode", tokenizer: "moonshotai/Kimi-K2-Thinking" })
+      expect(rejected.message).toContain("convert it to a tokenizer.json")
       expect(yield* Effect.flip(tokenizers.forModel({ model: "TML/x" }))).toMatchObject({ reason: "NeedsCode" })
       expect(asked.length).toBe(1)
     }).pipe(Effect.scoped),

@@ -177,10 +177,10 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
         return { ...described, sha256: yield* store(place, answer) }
       }
       yield* drop(response)
-      return yield* refused(place, answer, described)
+      return yield* outcomeOf(place, answer, described)
     })
 
-  const refused = (place: Place, { hub, response: { status } }: Answer, described: Omit<Note, "sha256">) => {
+  const outcomeOf = (place: Place, { hub, response: { status } }: Answer, described: Omit<Note, "sha256">) => {
     const code = header(hub, "x-error-code")
     if (status === 404 && (code === "RepoNotFound" || code === "RevisionNotFound")) {
       return Effect.fail(failure(place, "NotFound", `no such ${code === "RepoNotFound" ? "repository" : "revision"}`))

@@ -99,7 +99,7 @@ export const make = (
         return yield* template.render({ messages: given, tools, addGenerationPrompt, variables: options.variables })
       })
 
-    const refuse = (reason: RendererError["reason"], problem: string) =>
+    const reject = (reason: RendererError["reason"], problem: string) =>
       new RendererError({ reason, renderer: name, problem })
 
     const user: Message = { role: "user", content: "?" }
@@ -112,7 +112,7 @@ export const make = (
       .toSorted((one, other) => one.place - other.place)[0]?.content
     const stopText = options.stop ?? ending
     if (stopText === undefined) {
-      return yield* refuse("Unsupported", "the template writes no special token after an answer; set the option `stop`")
+      return yield* reject("Unsupported", "the template writes no special token after an answer; set the option `stop`")
     }
     const stop = yield* Family.tokenOf(name, tokenizer, stopText)
     const frames = template.source.includes("<think>")
@@ -140,14 +140,14 @@ export const make = (
           trainOn === "last_assistant_turn" ||
           trainOn === "all_assistant_messages"
           ? Family.turnsOf(name, messages, trainOn)
-          : Family.refuse(name, "Unsupported", `${trainOn}: a template does not show where messages begin and end`)
+          : Family.reject(name, "Unsupported", `${trainOn}: a template does not show where messages begin and end`)
       }
       const silent = messages.findIndex(({ trainable }) => trainable === undefined)
       if (silent !== -1) return Family.invalid(`messages[${silent}].trainable`, "missing; required with customized")
       const other = messages.findIndex(({ role, trainable }) => trainable === true && role !== "assistant")
       return other === -1
         ? Either.right(messages.flatMap(({ trainable }, index) => (trainable === true ? [index] : [])))
-        : Family.refuse(
+        : Family.reject(
             name,
             "Unsupported",
             `messages[${other}] is not the assistant's: a template does not show where it begins`,
@@ -155,7 +155,7 @@ export const make = (
     }
 
     const noPrefix = (index: number) =>
-      refuse(
+      reject(
         "NoPrefix",
         `messages[${index}]: the prompt for this answer is not a prefix of the example, so the model would be trained on a history that it never sees; use supervisedExamples`,
       )
@@ -183,7 +183,7 @@ export const make = (
           const own = yield* render(messages.slice(0, index + 1), false)
           const end = own.lastIndexOf(stopText)
           if (end < prompt.length) {
-            return yield* refuse(
+            return yield* reject(
               "Unsupported",
               `messages[${index}]: the template does not end this answer with ${stopText}, so its end is unknown`,
             )
@@ -223,7 +223,7 @@ export const make = (
       generationPrompt: Effect.fn("Renderer.generationPrompt")(function* (messages, prompt) {
         yield* check(messages)
         if (prompt?.role !== undefined && prompt.role !== "assistant") {
-          return yield* refuse("Unsupported", "a template can only start answers of the assistant")
+          return yield* reject("Unsupported", "a template can only start answers of the assistant")
         }
         const tokens = yield* encode(yield* render(messages, true))
         const prefill = yield* encode(prompt?.prefill ?? "")
@@ -240,6 +240,6 @@ export const make = (
       }),
       parse: (tokens) => Effect.suspend(() => parse(Family.numbersOf(tokens))),
       parser: () => Family.parserOf(tokenizer, { parse, scanner, stopTokens: new Set([stop]) }),
-      toolPrefix: () => refuse("Unsupported", "the template renders the tools; pass them to Generic.make"),
+      toolPrefix: () => reject("Unsupported", "the template renders the tools; pass them to Generic.make"),
     } satisfies Renderer
   })

@@ -108,14 +108,14 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
     const name = names[mode]
     yield* Family.tokenOf(name, tokenizer, "<|im_start|>")
     const stop = yield* Family.tokenOf(name, tokenizer, "<|im_end|>")
-    const knowsThoughts = mode !== "instruct"
+    const hasReasoning = mode !== "instruct"
 
     const headerOf = (role: string, { index }: Family.Place) =>
       `${index > 0 ? "\n" : ""}<|im_start|>${role === "tool" ? "user" : role}\n`
 
     /** Whether the answer gets a reasoning block; the template adds one only after the last user message. */
     const isFramed = (message: Message, { isLast, lastUserIndex }: Family.Place) =>
-      knowsThoughts && message.role === "assistant" && lastUserIndex >= 0 && (isLast || !strips)
+      hasReasoning && message.role === "assistant" && lastUserIndex >= 0 && (isLast || !strips)
 
     const textOf = (message: Message, place: Family.Place): Family.Result<string> => {
       const frames = isFramed(message, place)
@@ -150,7 +150,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
       place.isLast &&
       message.content.length > 0 &&
       place.lastUserIndex < 0
-        ? Family.refuse(
+        ? Family.reject(
             name,
             "Contradiction",
             "without a user message the template omits the empty reasoning block that the prompt always has; add a user message, or use the renderer with thinking",
@@ -160,7 +160,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
     return Family.make(
       {
         name,
-        hasExtensionProperty: !strips || !knowsThoughts,
+        hasExtensionProperty: !strips || !hasReasoning,
         stopSequences: [stop],
         stopTokens: new Set([stop]),
         bos: "",
@@ -181,10 +181,10 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
             const { before, stopped } = yield* Family.beforeStop(name, tokens, stop)
             const text = yield* tokenizer.decode(before)
             return stopped
-              ? { message: Tagged.parse(text, knowsThoughts), termination: "stop_sequence" }
+              ? { message: Tagged.parse(text, hasReasoning), termination: "stop_sequence" }
               : { message: { role: "assistant", content: text }, termination: "malformed" }
           }),
-        scanner: () => Scanner.tagged(knowsThoughts),
+        scanner: () => Scanner.tagged(hasReasoning),
         toolPrefix: (tools, systemPrompt) => Either.right([toolPrefix(tools, systemPrompt)]),
       },
       tokenizer,

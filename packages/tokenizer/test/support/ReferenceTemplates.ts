@@ -9,12 +9,12 @@ export const llama3 = String.raw`
 {%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif -%}`
 
 /**
- * The format of Qwen3. `knows_thoughts` is false for models without reasoning. Reasoning is kept in the last answer only,
+ * The format of Qwen3. `has_reasoning` is false for models without reasoning. Reasoning is kept in the last answer only,
  * and framed if there is a user message; a tool call starts on a new line; each tool result is a separate message.
  */
 export const qwen3 = String.raw`
 {%- set asked = messages | selectattr('role', 'equalto', 'user') | list | length > 0 -%}
-{%- set thinks = knows_thoughts is not defined or knows_thoughts -%}
+{%- set thinks = has_reasoning is not defined or has_reasoning -%}
 {%- if tools -%}
   {{- '<|im_start|>system\n' }}
   {%- for tool in tools -%}{{- tool | tojson(ensure_ascii=true) + '\n' }}{%- endfor -%}

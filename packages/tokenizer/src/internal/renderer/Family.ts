@@ -54,7 +54,7 @@ export interface Family {
   readonly toolPrefix: (tools: ReadonlyArray<ToolSpec>, systemPrompt: string) => Result<ReadonlyArray<Message>>
 }
 
-export const refuse = (renderer: string, reason: Reason, problem: string): Either.Either<never, RendererError> =>
+export const reject = (renderer: string, reason: Reason, problem: string): Either.Either<never, RendererError> =>
   Either.left(new RendererError({ renderer, reason, problem }))
 
 export const invalid = (path: string, problem: string): Either.Either<never, InvalidInput> =>
@@ -62,28 +62,28 @@ export const invalid = (path: string, problem: string): Either.Either<never, Inv
 
 /** Returns the only text of a message, for formats that support nothing else. */
 export const onlyText = (renderer: string, { content, toolCalls = [] }: Message, path: string): Result<string> => {
-  if (toolCalls.length > 0) return refuse(renderer, "Unsupported", `${path}.toolCalls: not supported by ${renderer}`)
+  if (toolCalls.length > 0) return reject(renderer, "Unsupported", `${path}.toolCalls: not supported by ${renderer}`)
   if (typeof content === "string") return Either.right(content)
   const [first, ...more] = content
   if (first?.type === "text" && more.length === 0) return Either.right(first.text)
   const kinds = [...new Set(content.map(({ type }) => type))].join(", ")
-  return refuse(renderer, "Unsupported", `${path}.content: expected one text, got ${content.length} parts (${kinds})`)
+  return reject(renderer, "Unsupported", `${path}.content: expected one text, got ${content.length} parts (${kinds})`)
 }
 
 /** Rejects messages with images. */
 export const withoutImages = (renderer: string, message: Message, path: string): Result<void> =>
   parts(message).some(({ type }) => type === "image")
-    ? refuse(renderer, "Unsupported", `${path}.content: images are not supported`)
+    ? reject(renderer, "Unsupported", `${path}.content: images are not supported`)
     : Either.void
 
 export const noTools = (renderer: string, hint: string) => (): Result<never> =>
-  refuse(renderer, "Unsupported", `tools are not supported: ${hint}`)
+  reject(renderer, "Unsupported", `tools are not supported: ${hint}`)
 
 /** Returns the id of a token that the format requires. */
 export const tokenOf = (renderer: string, tokenizer: Service, token: string): Either.Either<number, RendererError> =>
   Option.match(tokenizer.tokenToId(token), {
     onSome: Either.right,
-    onNone: () => refuse(renderer, "WrongTokenizer", `the tokenizer ${tokenizer.name} has no token ${token}`),
+    onNone: () => reject(renderer, "WrongTokenizer", `the tokenizer ${tokenizer.name} has no token ${token}`),
   })
 
 /** Splits off the stop token; fails if there is more than one. */
@@ -95,7 +95,7 @@ export const beforeStop = (
   const place = tokens.indexOf(stop)
   if (place === -1) return Either.right({ before: tokens, stopped: false })
   return tokens.includes(stop, place + 1)
-    ? refuse(
+    ? reject(
         renderer,
         "WrongStop",
         `the answer contains the stop token ${stop} more than once; sample with the renderer's stopSequences`,
@@ -182,7 +182,7 @@ export const turnsOf = (
           role === "assistant" && index >= from[trainOn as keyof typeof from] ? [index] : [],
         ),
       )
-    : refuse(
+    : reject(
         renderer,
         "Unsupported",
         `${trainOn} can't be split into one example per turn, which this renderer needs because it changes the history; use supervisedExample`,
@@ -294,7 +294,7 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
   const afterPrompt = (tokens: Int32Array, weights: Float32Array, prompt: Int32Array): Result<Float32Array> => {
     if (startsWith(tokens, prompt)) return Either.right(weights.fill(0, 0, prompt.length))
     return family.disablesThinking
-      ? refuse(
+      ? reject(
           family.name,
           "Contradiction",
           "the prompt tells the model not to reason, but this answer contains reasoning; remove it or use the renderer with thinking",

@@ -8,7 +8,7 @@ const tag = "CONTINUE_FINAL_MESSAGE_TAG "
 const bareTag = tag.trimEnd()
 const reasoningFields = ["reasoning_content", "thinking", "reasoning"]
 
-const refuse = (problem: string): never => {
+const reject = (problem: string): never => {
   throw new Failure("Input", `continueFinalMessage: ${problem}`, { exception: "ValueError" })
 }
 
@@ -18,14 +18,14 @@ const marked = (dict: Dict, fields: ReadonlyArray<string>, change: (value: Value
   return new Dict(entries)
 }
 
-const withTag = (value: Value): Value => `${textOf(value) ?? refuse("the final message is not a string")}${tag}`
+const withTag = (value: Value): Value => `${textOf(value) ?? reject("the final message is not a string")}${tag}`
 
 /** Tags the last part that has text. */
 const markParts = (parts: ReadonlyArray<Value>): readonly [ReadonlyArray<Value>, string] => {
   const at = parts.findLastIndex((part) => part instanceof Dict && part.entries.has("text"))
   const part = parts[at]
-  if (!(part instanceof Dict)) return refuse("the final message has no text to continue")
-  const text = textOf(part.entries.get("text") ?? null) ?? refuse("the text of the final message is not a string")
+  if (!(part instanceof Dict)) return reject("the final message has no text to continue")
+  const text = textOf(part.entries.get("text") ?? null) ?? reject("the text of the final message is not a string")
   return [parts.with(at, marked(part, ["text"], withTag)), text]
 }
 
@@ -39,21 +39,21 @@ export const continueFinal = (
 ): { readonly messages: ReadonlyArray<Dict>; readonly final: string } | undefined => {
   const which = input.continueFinalMessage ?? false
   if (which === false || which === "") return undefined
-  if (input.addGenerationPrompt === true) return refuse("can't be combined with addGenerationPrompt")
+  if (input.addGenerationPrompt === true) return reject("can't be combined with addGenerationPrompt")
   const field = which === true ? "content" : which
   const last = messages.at(-1)
   const value = last?.entries.get(field) ?? null
-  if (last === undefined || value === null) return refuse(`the final message has no "${field}" to continue`)
+  if (last === undefined || value === null) return reject(`the final message has no "${field}" to continue`)
   const fields = reasoningFields.includes(field)
     ? reasoningFields.filter((name) => equal(last.entries.get(name) ?? null, value))
     : [field]
-  if (!fields.some((name) => source.includes(name))) return refuse(`the template does not use "${field}"`)
+  if (!fields.some((name) => source.includes(name))) return reject(`the template does not use "${field}"`)
   const before = messages.slice(0, -1)
   if (isList(value)) {
     const [parts, final] = markParts(value)
     return { messages: [...before, marked(last, [field], () => parts)], final }
   }
-  const final = textOf(value) ?? refuse("the final message is not a string")
+  const final = textOf(value) ?? reject("the final message is not a string")
   return { messages: [...before, marked(last, fields, withTag)], final }
 }
 
@@ -61,7 +61,7 @@ export const continueFinal = (
 export const withoutTag = (text: string, final: string): string => {
   const at = text.lastIndexOf(bareTag)
   if (at === -1 || !text.includes(strip(final, "both"))) {
-    return refuse(
+    return reject(
       "the final message does not appear unchanged in the rendered text; the template changes or omits parts of it",
     )
   }

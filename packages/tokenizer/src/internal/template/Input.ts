@@ -3,7 +3,7 @@ import { Failure } from "./Failure.ts"
 import type { Key, Value } from "./Value.ts"
 import { Dict, Float, integer } from "./Value.ts"
 
-const refuse = (path: string, problem: string): never => {
+const reject = (path: string, problem: string): never => {
   throw new Failure("Input", `${path === "" ? "the input" : path} ${problem}`)
 }
 
@@ -11,7 +11,7 @@ const numeric = (value: number, path: string): Value => {
   if (!Number.isInteger(value) || Object.is(value, -0)) return new Float(value)
   return Number.isSafeInteger(value)
     ? value
-    : refuse(path, "is an integer above 2⁵³ and has lost precision; pass a bigint or an ExactJson.Float")
+    : reject(path, "is an integer above 2⁵³ and has lost precision; pass a bigint or an ExactJson.Float")
 }
 
 const isPlain = (value: object): boolean => {
@@ -35,15 +35,15 @@ export const fromUnknown = (value: unknown, path: string, depth: number): Value 
     case "object":
       break
     default:
-      return refuse(path, `has the unsupported type ${typeof value}`)
+      return reject(path, `has the unsupported type ${typeof value}`)
   }
   if (value === null) return null
   if (value instanceof Float) return value
   if (Array.isArray(value)) return value.map((item, index) => fromUnknown(item, `${path}[${index}]`, depth - 1))
-  if (!(value instanceof Map) && !isPlain(value)) return refuse(path, "is not a plain object")
+  if (!(value instanceof Map) && !isPlain(value)) return reject(path, "is not a plain object")
   const entries = new Map<Key, Value>()
   for (const [key, item] of value instanceof Map ? value : Object.entries(value)) {
-    if (typeof key !== "string") return refuse(path, "has a key that is not a string")
+    if (typeof key !== "string") return reject(path, "has a key that is not a string")
     // Drops undefined values, as `JSON.stringify` does.
     if (item !== undefined) entries.set(key, fromUnknown(item, path === "" ? key : `${path}.${key}`, depth - 1))
   }

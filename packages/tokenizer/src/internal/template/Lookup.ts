@@ -51,7 +51,7 @@ const formatMethod = (meter: Meter, value: Value): Callable =>
   )
 
 /** Attributes of macros, generators and dict views in Python that are not implemented here. */
-const refused = new Set(
+const unimplemented = new Set(
   "name arguments catch_kwargs catch_varargs caller explicit_caller fromkeys"
     .split(" ")
     .concat("close send throw gi_code gi_frame gi_running gi_suspended gi_yieldfrom isdisjoint mapping".split(" ")),
@@ -63,7 +63,7 @@ const attribute = (meter: Meter, value: Value, name: string): Value | undefined 
   if (value instanceof Namespace) return value.attributes.get(name)
   if (value instanceof Loop) return value.attribute(name)
   if (value instanceof Callable || value instanceof Generator || value instanceof DictView) {
-    return refused.has(name) ? unsupported(`the attribute ${name} of a ${typeName(value)}`) : undefined
+    return unimplemented.has(name) ? unsupported(`the attribute ${name} of a ${typeName(value)}`) : undefined
   }
   if (value instanceof Tuple && value.names.includes(name)) return value.items[value.names.indexOf(name)]
   if (name === "format" && textOf(value) !== undefined) return formatMethod(meter, value)

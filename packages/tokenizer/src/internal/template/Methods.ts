@@ -221,7 +221,7 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
 }
 
 /** Methods of Markup that return plain strings or escape their arguments. */
-const refusedForMarkup = new Set(["join", "replace", "partition", "rpartition"])
+const unsupportedForMarkup = new Set(["join", "replace", "partition", "rpartition"])
 
 const dictMethods: Readonly<Record<string, Method<Dict>>> = {
   get: (dict, args) => {
@@ -271,7 +271,7 @@ const own = <A>(table: Readonly<Record<string, A>>, name: string): A | undefined
   Object.hasOwn(table, name) ? table[name] : undefined
 
 /** Methods that Python has and this engine does not implement. */
-const refused: Readonly<Record<string, ReadonlyArray<string>>> = {
+const unimplemented: Readonly<Record<string, ReadonlyArray<string>>> = {
   str: [
     "casefold",
     "encode",
@@ -305,7 +305,7 @@ const refused: Readonly<Record<string, ReadonlyArray<string>>> = {
 }
 
 /** Methods that only strings have; calls of them are rejected before anything is rendered. */
-export const refusedMethods: ReadonlySet<string> = new Set(refused["str"])
+export const unsupportedMethods: ReadonlySet<string> = new Set(unimplemented["str"])
 
 /** Methods that modify a list or dict, which the sandbox forbids. */
 const changing: Readonly<Record<string, ReadonlyArray<string>>> = {
@@ -327,7 +327,7 @@ const textMethod = (self: string | Markup, name: string): ((args: Arguments, met
       return method(self, args, meter)
     }
   }
-  if (refusedForMarkup.has(name)) return () => unsupported(`${name} of Markup`)
+  if (unsupportedForMarkup.has(name)) return () => unsupported(`${name} of Markup`)
   return (args, meter) => {
     meter.text(self.text.length)
     const result = method(self.text, args, meter)
@@ -358,6 +358,6 @@ export const methodOf = (
   if (own(changing, type)?.includes(name) === true) {
     return new Undefined(`access to attribute '${name}' of '${type}' object is unsafe.`, "SecurityError")
   }
-  if (own(refused, type)?.includes(name) === true) return unsupported(`${name} of ${type}`)
+  if (own(unimplemented, type)?.includes(name) === true) return unsupported(`${name} of ${type}`)
   return undefined
 }

@@ -3,7 +3,7 @@ import { Failure, unsupported } from "./Failure.ts"
 import { filterNamed } from "./Filters.ts"
 import type { Token } from "./Lexer.ts"
 import { tokenize } from "./Lexer.ts"
-import { refusedMethods } from "./Methods.ts"
+import { unsupportedMethods } from "./Methods.ts"
 import type { ArithmeticSign } from "./Operators.ts"
 import type { Body, CallArguments, ComparisonSign, Expression, Parameter, Statement, Target } from "./Syntax.ts"
 import { namesOf } from "./Syntax.ts"
@@ -21,13 +21,13 @@ const constants = new Map<string, boolean | null>([
 ])
 
 /** Statements of jinja2 that need other files or change escaping. */
-const refusedStatements = new Set(["include", "import", "from", "extends", "block", "autoescape"])
+const unsupportedStatements = new Set(["include", "import", "from", "extends", "block", "autoescape"])
 
 /** Globals of jinja2 that can't be reproduced exactly: random text, mutable objects, and the template itself. */
-const refusedNames = new Set(["lipsum", "cycler", "joiner", "self"])
+const unsupportedNames = new Set(["lipsum", "cycler", "joiner", "self"])
 
 /** Filters and tests of jinja2 that are not implemented; other unknown names are unknown to jinja2 too. */
-const refusedFilters = new Set(
+const unsupportedFilters = new Set(
   "attr filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr filter test".split(" "),
 )
 
@@ -168,7 +168,7 @@ class Parser {
 
   /** Rejects an unknown filter or test, unless jinja2 would report it only at run time. */
   unknown(kind: string, name: string, line: number): void {
-    if (!this.isConditional || refusedFilters.has(name)) unsupported(`the ${kind} ${name}`, line)
+    if (!this.isConditional || unsupportedFilters.has(name)) unsupported(`the ${kind} ${name}`, line)
   }
 
   statement(line: number): ReadonlyArray<Statement> {
@@ -198,7 +198,7 @@ class Parser {
         if (this.loops === 0) this.fail(`'${name}' outside loop`)
         return [{ kind: name, line }]
       default:
-        return refusedStatements.has(name)
+        return unsupportedStatements.has(name)
           ? unsupported(`the tag ${name}`, line)
           : this.fail(`Encountered unknown tag '${name}'.`)
     }
@@ -447,7 +447,9 @@ class Parser {
     if (token.type === "name") {
       const constant = constants.get(token.value)
       if (constant !== undefined) return { kind: "constant", value: constant }
-      return refusedNames.has(token.value) ? unsupported(token.value, token.line) : { kind: "name", name: token.value }
+      return unsupportedNames.has(token.value)
+        ? unsupported(token.value, token.line)
+        : { kind: "name", name: token.value }
     }
     if (token.type === "string") {
       let { value } = token
@@ -539,7 +541,7 @@ class Parser {
   }
 
   call(callee: Expression): Expression {
-    if (callee.kind === "attribute" && refusedMethods.has(callee.name)) {
+    if (callee.kind === "attribute" && unsupportedMethods.has(callee.name)) {
       unsupported(`the method ${callee.name}`, this.current.line)
     }
     return { kind: "call", callee, args: this.args() }

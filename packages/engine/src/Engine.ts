@@ -1,6 +1,7 @@
 /**
- * The engine: a frozen base model, trainable adapters, and sampling from both. It is synchronous, so a server should run
- * it in a separate thread. Every call returns a value or an `EngineError`; input is checked before anything changes.
+ * The engine: a frozen base model, trainable adapters, and sampling from both. It is synchronous, so a server should
+ * run it in a separate thread. Every call returns a value or an `EngineError`; input is checked before anything
+ * changes.
  *
  * @since 0.1.0
  */
@@ -50,8 +51,8 @@ export interface AdapterInfo extends Shape {
 }
 
 /**
- * The result of a pass. `outputs` has one entry per datum; `columns` is 1, or K for targets of shape [N, K]. Metrics have
- * the names used on the wire.
+ * The result of a pass. `outputs` has one entry per datum; `columns` is 1, or K for targets of shape [N, K]. Metrics
+ * have the names used on the wire.
  *
  * @since 0.1.0
  * @category models
@@ -125,7 +126,9 @@ export interface Engine {
   ) => Result<{ readonly gradNorm: number; readonly step: number }>
   readonly sample: (id: string | undefined, request: Sampler.SampleRequest) => Result<Sampler.SampleResult>
   readonly startSample: (id: string | undefined, request: Sampler.SampleRequest) => Result<SampleRun>
-  /** Writes a safetensors file for PEFT, with `optimizer` including the state to resume training. Leaves out gradients. */
+  /**
+   * Writes a safetensors file for PEFT, with `optimizer` including the state to resume training. Leaves out gradients.
+   */
   readonly saveAdapter: (id: string, options?: { readonly optimizer?: boolean }) => Result<Uint8Array>
   /** Creates an adapter from such a file. */
   readonly loadAdapter: (

@@ -1,6 +1,6 @@
 /**
- * The loss functions: their inputs, their value for each token, and the derivative by the log probability of that token.
- * Inputs and settings have the names used on the wire. The formulas are in docs/engine.md.
+ * The loss functions: their inputs, their value for each token, and the derivative by the log probability of that
+ * token. Inputs and settings have the names used on the wire. The formulas are in docs/engine.md.
  *
  * @since 0.1.0
  */

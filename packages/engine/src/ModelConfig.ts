@@ -38,7 +38,7 @@ const invalid = (problem: string) => Either.left(new EngineError({ reason: "Inva
 const unsupported = (problem: string) => Either.left(new EngineError({ reason: "Unsupported", problem }))
 
 /**
- * Reads a parsed `config.json`. Rejects settings that would make the model compute something else than this engine does.
+ * Reads a parsed `config.json`. Rejects settings under which the model would compute something this engine does not.
  *
  * @since 0.1.0
  * @category constructors

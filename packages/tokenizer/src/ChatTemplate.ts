@@ -26,9 +26,9 @@ import { defaults } from "./TemplateLimits.ts"
 import type * as Tokenizer from "./Tokenizer.ts"
 
 /**
- * Data for a template: JSON plus values that JSON in JavaScript lacks. A `Map` keeps the order of keys such as `"1"`, an
- * `ExactJson.Float` is a float with an integer value, and a `bigint` is an integer above 2⁵³. `ExactJson.parse` returns
- * all of these. Properties that are undefined are left out.
+ * Data for a template: JSON plus values that JSON in JavaScript lacks. A `Map` keeps the order of keys such as `"1"`,
+ * an `ExactJson.Float` is a float with an integer value, and a `bigint` is an integer above 2⁵³. `ExactJson.parse`
+ * returns all of these. Properties that are undefined are left out.
  *
  * @since 0.1.0
  * @category models

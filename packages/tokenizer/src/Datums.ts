@@ -252,7 +252,9 @@ export interface Transition {
  */
 export interface TrajectoryDatum {
   readonly datum: PolicyDatum
-  /** 1 for targets that the model sampled and is trained on. Not sent to the server; use it for metrics and penalties. */
+  /**
+   * 1 for targets that the model sampled and is trained on. Not sent to the server; use it for metrics and penalties.
+   */
   readonly mask: Float32Array
 }
 

@@ -136,8 +136,8 @@ export interface PromptOptions {
 export interface Renderer {
   readonly name: string
   /**
-   * Whether the prompt of each turn starts with the prompt and the answer of the previous turn. If so, a conversation is
-   * one example whose tokens are processed once; otherwise each turn is a separate example.
+   * Whether the prompt of each turn starts with the prompt and the answer of the previous turn. If so, a conversation
+   * is one example whose tokens are processed once; otherwise each turn is a separate example.
    */
   readonly hasExtensionProperty: boolean
   /** Stop sequences for `SamplingParams`: either strings or tokens, never both. */

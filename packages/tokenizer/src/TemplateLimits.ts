@@ -12,7 +12,9 @@
  * @category models
  */
 export interface TemplateLimits {
-  /** Statements, visited items, calls (eight steps each), and one step per 16 processed characters. Default: 10 million. */
+  /**
+   * Statements, visited items, calls (eight steps each), and one step per 16 processed characters. Default: 10 million.
+   */
   readonly steps: number
   /** The length of the longest string, including the result, in UTF-16 units. Default: 2²⁴. */
   readonly length: number

@@ -53,8 +53,8 @@ export interface DecodeOptions {
 export interface Encoded {
   readonly tokens: Int32Array
   /**
-   * Two numbers per token: its start and end in the text, as UTF-16 indices that `slice` accepts. Added tokens have 0, 0.
-   * Several tokens may share one character.
+   * Two numbers per token: its start and end in the text, as UTF-16 indices that `slice` accepts. Added tokens have 0,
+   * 0. Several tokens may share one character.
    */
   readonly offsets: Uint32Array
 }

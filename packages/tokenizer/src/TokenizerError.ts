@@ -46,8 +46,8 @@ export const Reason = Schema.Literal(
 export type Reason = typeof Reason.Type
 
 /**
- * A tokenizer can't be loaded or failed to work. `tokenizer` is the name it was requested by: a repository, a directory,
- * or the name given by the caller.
+ * A tokenizer can't be loaded or failed to work. `tokenizer` is the name it was requested by: a repository, a
+ * directory, or the name given by the caller.
  *
  * @since 0.1.0
  * @category errors

@@ -67,9 +67,9 @@ export interface Options {
  */
 export interface Service {
   /**
-   * Returns the files of a repository, all from one commit. `revision` is a branch, a tag or a commit (default: `main`).
-   * A cached commit is not requested again. For a branch or tag, the hub is asked for the current commit; if it can't be
-   * reached, the cached files are used and a warning is logged.
+   * Returns the files of a repository, all from one commit. `revision` is a branch, a tag or a commit (default:
+   * `main`). A cached commit is not requested again. For a branch or tag, the hub is asked for the current commit; if
+   * it can't be reached, the cached files are used and a warning is logged.
    */
   readonly files: (
     repository: string,

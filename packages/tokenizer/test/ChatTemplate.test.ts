@@ -75,7 +75,7 @@ describe("preparation of the input", () => {
     }),
   )
 
-  it.effect("continueFinalMessage ends the text within the final message", () =>
+  it.effect("continueFinalMessage ends the text where the final message ends", () =>
     Effect.gen(function* () {
       const source = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
       const messages = [{ content: "a" }, { content: "b " }]
@@ -225,7 +225,7 @@ describe("hostile templates", () => {
     }),
   )
 
-  it.effect("sources with long runs of one character are parsed quickly", () =>
+  it.effect("sources with very long runs of one character are handled", () =>
     Effect.gen(function* () {
       const spaces = " ".repeat(1_000_000)
       expect(yield* render(`${spaces}{{- 'a' -}}${spaces}`)).toBe("a")

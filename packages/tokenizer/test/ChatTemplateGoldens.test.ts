@@ -1,4 +1,7 @@
-/** Compares with transformers on templates written for these tests; `scripts/goldens/template_goldens.py` writes the goldens. */
+/**
+ * Compares with transformers on templates written for these tests; `scripts/goldens/template_goldens.py` writes the
+ * goldens.
+ */
 import { readFileSync } from "node:fs"
 import { describe, expect, it } from "@effect/vitest"
 import type { TemplateError } from "@effect-tinker/tokenizer"

@@ -6,7 +6,8 @@ const { texts } = Goldens
 
 /**
  * The number of texts that the portable library encodes differently from the reference, all under BERT's normalizer: it
- * adds no spaces around Chinese characters beyond the BMP (79 texts) and has a newer punctuation table (1 text, U+2E4B).
+ * adds no spaces around Chinese characters beyond the BMP (79 texts) and has a newer punctuation table (1 text,
+ * U+2E4B).
  */
 const differences: Readonly<Record<Goldens.Backend, Partial<Record<Goldens.Shape, number>>>> = {
   native: {},

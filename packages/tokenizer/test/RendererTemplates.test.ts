@@ -1,4 +1,6 @@
-/** Checks that renderers equal the reference templates. `scripts/templates/run renderers` does so with vendor templates. */
+/**
+ * Checks that renderers equal the reference templates. `scripts/templates/run renderers` does so with vendor templates.
+ */
 import { describe, expect, it } from "@effect/vitest"
 import { ChatTemplate, Generic, Message, type Renderer } from "@effect-tinker/tokenizer"
 import { Effect, Either, FastCheck } from "effect"

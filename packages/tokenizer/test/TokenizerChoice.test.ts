@@ -17,7 +17,7 @@ const recorded = (file: "behaviours/tokenizer_choice.json"): ReadonlyArray<Case>
 const cases = recorded("behaviours/tokenizer_choice.json")
 
 describe("TokenizerChoice", () => {
-  it("the recording has 13 cases", () => expect(cases.length).toBe(13))
+  it("the recording of tokenizer choices has 13 cases", () => expect(cases.length).toBe(13))
 
   for (const { error, kwargs, model, tokenizer, tokenizerId } of cases) {
     it(`TokenizerChoice.choose matches the reference: ${model}${tokenizerId === null ? "" : `, server names ${tokenizerId}`}`, () => {

@@ -80,7 +80,9 @@ export const forward = (
   })
 }
 
-/** Computes dq, dk and dv from `dOut`. Recomputes the scores, because storing them takes memory quadratic in the length. */
+/**
+ * Computes dq, dk and dv from `dOut`. Recomputes the scores, because storing them takes memory quadratic in the length.
+ */
 export const backward = (
   memory: Memory,
   config: ModelConfig,

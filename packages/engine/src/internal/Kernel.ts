@@ -1,6 +1,6 @@
 /**
- * The inner loops over one float32 memory, compiled or in JavaScript. Both give identical results (test/Kernel.test.ts).
- * Arguments are indices of floats in that memory.
+ * The inner loops over one float32 memory, compiled or in JavaScript. Both give identical results
+ * (test/Kernel.test.ts). Arguments are indices of floats in that memory.
  */
 import { kernelBytes } from "./KernelBytes.ts"
 import * as PlainKernel from "./PlainKernel.ts"

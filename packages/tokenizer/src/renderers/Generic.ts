@@ -62,7 +62,9 @@ const toTemplate = (message: Message, path: string): Family.Result<ChatTemplate.
     }
   })
 
-/** Converts a tool to the form that templates expect; numbers keep their notation if the schema was read by `ExactJson`. */
+/**
+ * Converts a tool to the form that templates expect; numbers keep their notation if the schema was read by `ExactJson`.
+ */
 const toolData = (tool: ToolSpec): Either.Either<ChatTemplate.TemplateObject, never> => {
   const { description, name, parameters } = tool
   const schema = Either.getOrElse(ExactJson.parse(PythonJson.print(parameters)), () => null)

@@ -37,8 +37,8 @@ export interface Options {
   /** Default: `thinking`. */
   readonly mode?: Mode | undefined
   /**
-   * Whether to remove reasoning from earlier turns, as the model's template does. If false, the extension property holds
-   * and a conversation is one example. Default: true.
+   * Whether to remove reasoning from earlier turns, as the model's template does. If false, the extension property
+   * holds and a conversation is one example. Default: true.
    */
   readonly stripThinkingFromHistory?: boolean | undefined
 }

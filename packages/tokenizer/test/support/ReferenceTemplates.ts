@@ -9,8 +9,9 @@ export const llama3 = String.raw`
 {%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif -%}`
 
 /**
- * The format of Qwen3. `has_reasoning` is false for models without reasoning. Reasoning is kept in the last answer only,
- * and framed if there is a user message; a tool call starts on a new line; each tool result is a separate message.
+ * The format of Qwen3. `has_reasoning` is false for models without reasoning. Reasoning is kept in the last answer
+ * only, and framed if there is a user message; a tool call starts on a new line; each tool result is a separate
+ * message.
  */
 export const qwen3 = String.raw`
 {%- set asked = messages | selectattr('role', 'equalto', 'user') | list | length > 0 -%}

@@ -1,4 +1,6 @@
-/** Parses answers with channels: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`. */
+/**
+ * Parses answers with channels: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
+ */
 import * as Either from "effect/Either"
 import * as ExactJson from "../../ExactJson.ts"
 import { type Message, type Part, text, thinking, type ToolCall, type UnparsedToolCall } from "../../Message.ts"

@@ -1,4 +1,7 @@
-/** Implements `continue_final_message` as transformers does: appends a tag to the final message and finds it in the text. */
+/**
+ * Implements `continue_final_message` as transformers does: appends a tag to the final message and finds it in the
+ * text.
+ */
 import { Failure } from "./Failure.ts"
 import { strip } from "./Text.ts"
 import type { Key, Value } from "./Value.ts"

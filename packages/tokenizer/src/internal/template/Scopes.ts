@@ -1,7 +1,7 @@
 /**
  * Resolves names to variables. jinja2 does so before anything runs: each loop, macro and block has its own names, and a
- * name assigned anywhere in one of them belongs to it from its start. Templates rely on the consequences, so this module
- * follows the same rules (jinja2's `idtracking`).
+ * name assigned anywhere in one of them belongs to it from its start. Templates rely on the consequences, so this
+ * module follows the same rules (jinja2's `idtracking`).
  */
 import type { Body, Expression, Parameter, Statement, Target } from "./Syntax.ts"
 import { namesOf, partsOf } from "./Syntax.ts"

@@ -1,7 +1,7 @@
 /**
- * Python's values. Strings, booleans, None and integers are JavaScript primitives (`string`, `boolean`, `null`, `number`
- * if exact, otherwise `bigint`), lists are arrays, and everything else has a class. Values are immutable, except for
- * namespaces, which templates assign to, and generators, which can be read only once.
+ * Python's values. Strings, booleans, None and integers are JavaScript primitives (`string`, `boolean`, `null`,
+ * `number` if exact, otherwise `bigint`), lists are arrays, and everything else has a class. Values are immutable,
+ * except for namespaces, which templates assign to, and generators, which can be read only once.
  */
 import { Float } from "../../ExactJson.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 )
 
-// What can be set, by flag at start and by POST /__ctl while it runs.
+// Settings, by flag at startup and by POST /__ctl at run time.
 
 type config struct {
 	DelayMs           float64        `json:"delay_ms"`            // submit -> future complete

@@ -56,7 +56,7 @@ export const checks = (server: Server["name"], address: Address): Effect.Effect<
       yield* Recovery.resuming(report, training, statePath)
       yield* Recovery.faults(report, address, statePath)
       yield* Training.finish(report, training)
-      const samplerPath = yield* Sampling.learnt(report, training)
+      const samplerPath = yield* Sampling.learned(report, training)
       yield* Service.management(report, { modelId: training.modelId, statePath, samplerPath })
       yield* Sampling.base(report)
       yield* Training.operations(report, server)

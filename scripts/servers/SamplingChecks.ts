@@ -163,7 +163,7 @@ const knows = (sampler: SamplingClient.Service) =>
   )
 
 /** Checks the learned answers; returns the path of the weights. */
-export const learnt = ({ check, probe }: Report, training: TrainingClient.Service) =>
+export const learned = ({ check, probe }: Report, training: TrainingClient.Service) =>
   Effect.gen(function* () {
     yield* probe(
       "a sampler of the current weights gives the learned answers",

@@ -237,7 +237,7 @@ def newline_before_calls(sides):
 
 
 def written_thought(sides):
-    """The empty thinking block of a last answer is written, while the template omits it."""
+    """Our renderer writes the thinking of a last answer, which the template omits."""
     last = sides.theirs[-1]
     if last["role"] == "assistant" and last.get("reasoning_content"):
         last["content"] = f"<think>{last['reasoning_content']}</think>{last['content']}"
@@ -258,7 +258,7 @@ def contradiction(case):
         return None if case["prompt"] and content == "" and reasoning is None else "Contradiction"
     if case["prompt"]:
         return None
-    before = case["messages"][-2] if len(case["messages"]) > 1 else {"role": "nobody"}
+    before = case["messages"][-2] if len(case["messages"]) > 1 else {"role": "none"}
     if before["role"] == "assistant" and ("reasoning_content" in before or not begins_thought(before["content"])):
         # The last message of the prompt has thinking, which is dropped once it is history.
         return "Contradiction"
@@ -271,12 +271,12 @@ def contradiction(case):
 QWEN3 = {
     "JSON with escapes": escapes,
     "an empty system prompt before tools": empty_system,
-    "each result in a message": results_alone,
-    "thoughts between tool calls": earlier_thoughts,
-    "thoughts inside of texts": inline_thoughts,
-    "a thought that does not begin": thought_without_beginning,
-    "a thought that does not end": begun_thought,
-    "a newline between thought and call": newline_before_calls,
+    "one message per tool result": results_alone,
+    "thinking between tool calls": earlier_thoughts,
+    "thinking inside texts": inline_thoughts,
+    "thinking without an opening tag": thought_without_beginning,
+    "thinking without a closing tag": begun_thought,
+    "a newline between thinking and tool call": newline_before_calls,
 }
 
 
@@ -370,22 +370,22 @@ def answered(sides):
 
 
 GPT_OSS = {
-    "the message about the tools' channel": tools_message,
-    "types of tools": tool_types,
+    "the message about the tool channel": tools_message,
+    "tool parameter types": tool_types,
     "<|constrain|>": constrain,
-    "arguments as they were written": arguments_as_written,
-    "results as they were written": results_as_written,
-    "one call in a message": one_call,
-    "what is said before a call": said_before_calls,
-    "thoughts in the history": history_thoughts,
-    "an empty system message, or a later one": other_system,
+    "verbatim tool arguments": arguments_as_written,
+    "verbatim tool results": results_as_written,
+    "one tool call per message": one_call,
+    "text before a tool call": said_before_calls,
+    "thinking in the history": history_thoughts,
+    "an empty or later system message": other_system,
     "an answer before a prompt": answered,
 }
 RAISES = ("Message has tool role", "Cannot put tools", "Cannot pass both content and thinking")
 
 
 def llama3(date):
-    return {"the preamble with dates": preamble(date), "whitespace around a text": whitespace, "results of tools": ipython}
+    return {"the preamble with dates": preamble(date), "whitespace around a text": whitespace, "tool results": ipython}
 
 
 def no_weights(source, sides, whole):
@@ -424,10 +424,10 @@ RUNS = [
     run("llama3", "Llama 3.1", llama3("26 Jul 2024"), no_tools),
     run("llama3", "Llama 3.2", llama3("05 Mar 2026"), no_tools),
     run("llama3", "Llama 3.3", llama3("26 Jul 2024"), no_tools),
-    run("qwen3", "Qwen3, first release", {**QWEN3, "thoughts where nobody asked": unasked_thought}, before=[ends_with_stop]),
-    run("qwen3", "Qwen3", {**QWEN3, "thoughts where nobody asked": unasked_thought}, before=[ends_with_stop]),
+    run("qwen3", "Qwen3, first release", {**QWEN3, "thinking without a user message": unasked_thought}, before=[ends_with_stop]),
+    run("qwen3", "Qwen3", {**QWEN3, "thinking without a user message": unasked_thought}, before=[ends_with_stop]),
     run("qwen3_disable_thinking", "Qwen3", QWEN3, contradiction, [ends_with_stop], enable_thinking=False),
-    run("qwen3_instruct", "Qwen3 Instruct 2507", {**{name: QWEN3[name] for name in list(QWEN3)[:3]}, "thoughts of models that have none": written_thought}, before=[ends_with_stop]),
+    run("qwen3_instruct", "Qwen3 Instruct 2507", {**{name: QWEN3[name] for name in list(QWEN3)[:3]}, "thinking of models without thinking": written_thought}, before=[ends_with_stop]),
     run("gpt_oss_no_sysprompt", "gpt-oss", {**GPT_OSS, "no system message": without_first}, before=[thinking]),
     *(run(f"gpt_oss_{effort}_reasoning", "gpt-oss", GPT_OSS, before=[thinking], reasoning_effort=effort) for effort in ("low", "medium", "high")),
     *(run("generic", template, {}) for template in TEMPLATES),

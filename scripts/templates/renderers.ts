@@ -113,9 +113,9 @@ const speaker = (head: Head) =>
           return { renderer, whole: messages }
         }
         if (tools.length === 0) return { renderer: family, whole: messages }
-        const told = messages[0]?.role === "system" ? messages[0] : undefined
-        const prefix = yield* family.toolPrefix(tools, told === undefined ? "" : Message.textOf(told))
-        return { renderer: family, whole: [...prefix, ...messages.slice(told === undefined ? 0 : 1)] }
+        const system = messages[0]?.role === "system" ? messages[0] : undefined
+        const prefix = yield* family.toolPrefix(tools, system === undefined ? "" : Message.textOf(system))
+        return { renderer: family, whole: [...prefix, ...messages.slice(system === undefined ? 0 : 1)] }
       })
 
     return (

@@ -210,7 +210,7 @@ describe("invalid input", () => {
           400,
           "target_tokens",
         ],
-        ["optim_step", Raw.step("nobody:train:0", 1), 404, "nobody"],
+        ["optim_step", Raw.step("unknown:train:0", 1), 404, "unknown"],
         ["save_weights", { model_id: id, seq_id: 1, path: "bad name/../x" }, 400, "path"],
         ["retrieve_future", { request_id: "not-a-number", allow_metadata_only: false }, 404, "not-a-number"],
         ["create_model", { session_id: id.split(":")[0], model_seq_id: 3, base_model: "x" }, 400, "base_model"],

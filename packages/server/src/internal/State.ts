@@ -45,7 +45,7 @@ export type Outcome =
   | { readonly _tag: "Failed"; readonly error: string; readonly category: "user" | "server" | "unknown" }
   | { readonly _tag: "Refused"; readonly status: number; readonly detail: string }
 
-/** Usage that a request is billed for. */
+/** Usage that a successful request adds. */
 export interface Counted {
   readonly kind: "training" | "sampling_prefill" | "sampling_sample" | "checkpoint"
   readonly count: number

@@ -335,9 +335,12 @@ export class TrainingDriver {
     })
   }
 
-  private readonly work: Effect.Effect<never> = Effect.forever(
-    Effect.suspend(() => Effect.zipRight(this.whenQueued, this.turn.withPermits(1)(this.takeTurn))),
-  )
+  /** Without `Effect.forever`, which yields: the next submission goes out before the poll of the one before it. */
+  private get work(): Effect.Effect<never> {
+    return Effect.flatMap(this.whenQueued, () =>
+      Effect.flatMap(this.turn.withPermits(1)(this.takeTurn), () => this.work),
+    )
+  }
 
   private readonly whenQueued: Effect.Effect<void> = Effect.async<void>((resume) => {
     if (this.state.queue.length > 0) return resume(Effect.void)

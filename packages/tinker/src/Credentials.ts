@@ -1,22 +1,26 @@
 /**
- * The token that a request carries, as an Effect: the configured credential, or a JWT that it is exchanged for when
- * the server asks for one.
+ * The token that a request carries: the configured credential, or a JWT that it is exchanged for when the server asks
+ * for one.
  *
  * @since 0.1.0
  */
 import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import { Host } from "./http/Host.ts"
 import * as Jwt from "./internal/request/Jwt.ts"
+import { fromCallback, noop, type Stop } from "./internal/util/Callback.ts"
 import { lazy } from "./internal/util/Lazy.ts"
+import { timeOf, uptime } from "./internal/util/MonotonicClock.ts"
 import { redactor } from "./internal/util/Redact.ts"
+import { runToExit } from "./internal/util/RunBeside.ts"
 import * as SingleFlight from "./internal/util/SingleFlight.ts"
-import { uptime } from "./internal/util/MonotonicClock.ts"
 import { problemWithCredential, TinkerConfig } from "./TinkerConfig.ts"
 import { ClientClosed, InvalidConfig, type TinkerError, Unauthorized } from "./TinkerError.ts"
 
@@ -25,15 +29,23 @@ import { ClientClosed, InvalidConfig, type TinkerError, Unauthorized } from "./T
  * @category models
  */
 export interface Service {
-  /** The configured credential itself: API key, output of the command, or stored key. */
+  /** Returns the configured credential itself: API key, output of the command, or stored key. */
   readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
-  /** What an ordinary request carries. */
+  /** Returns the token that an ordinary request carries. */
   readonly token: Effect.Effect<Redacted.Redacted<string>, TinkerError>
-  /** The same where it can be told without asking anybody; `uptime` in milliseconds. */
-  readonly ready: (uptime: number) => Redacted.Redacted<string> | undefined
   /**
-   * After a 401: another token than the refused one, by one forced exchange for all who ask; none when there is
-   * nothing to exchange, or when the refused token itself came from a forced exchange moments ago.
+   * Passes the same token to `onExit`, before it returns if the token is known. Otherwise it runs beside the given fiber,
+   * and the returned function stops it.
+   *
+   * @internal
+   */
+  readonly obtain: (
+    fiber: Fiber.RuntimeFiber<unknown, unknown>,
+    onExit: (exit: Exit.Exit<Redacted.Redacted<string>, TinkerError>) => void,
+  ) => Stop
+  /**
+   * Returns another token than the one that a 401 refused, by one forced exchange for all concurrent callers. Returns
+   * none when there is nothing to exchange, or when the refused token came from a forced exchange moments ago.
    */
   readonly renew: (
     refused: Redacted.Redacted<string>,
@@ -47,19 +59,19 @@ export interface Service {
 export class Credentials extends Context.Tag("effect-tinker/Credentials")<Credentials, Service>() {}
 
 /**
- * Where the configured credential comes from.
+ * The origin of the configured credential.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Source {
   readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
-  /** The credential command alone: a server can insist on it. */
+  /** The credential command alone, for servers that insist on it. */
   readonly command: Option.Option<Effect.Effect<Redacted.Redacted<string>, TinkerError>>
 }
 
 /**
- * What `make` needs from the server, given as effects so that this module sends nothing itself.
+ * What `make` needs from the server, as effects: this module sends nothing itself.
  *
  * @since 0.1.0
  * @category models
@@ -74,18 +86,18 @@ export interface Server {
 
 interface Issued {
   readonly token: Redacted.Redacted<string>
-  /** From here on a request starts a renewal in the background and goes on with this token. */
+  /** From this time on a request starts a renewal in the background and uses this token. */
   readonly renewAt: number
-  /** From here on a request waits for the renewal, for a while. */
+  /** From this time on a request waits a while for the renewal. */
   readonly staleAt: number
-  /** From here on this token is a last resort. */
+  /** From this time on this token is a last resort. */
   readonly endsAt: number
 }
 
 /**
- * A renewal is wanted 300 s and awaited 60 s before the end, but never before half or three quarters of the life are
- * over: the reference renews a token of less than 300 s without pause. A token that is over when it arrives (clocks
- * differ) or that tells no end is used for a while, too: the server's 401 has the last word.
+ * Plans the renewals of a token: in the background 300 s and awaited 60 s before its end, but never before half or three
+ * quarters of its life (the reference renews tokens of less than 300 s without pause). A token that has expired on
+ * arrival, because clocks differ, or that has no expiry is used for a while, too: the server's 401 decides.
  */
 const issue = (token: Redacted.Redacted<string>, wall: number, now: number): Issued => {
   const life = Option.match(expiry(token), { onNone: () => Infinity, onSome: (end) => end - wall })
@@ -100,11 +112,11 @@ const issue = (token: Redacted.Redacted<string>, wall: number, now: number): Iss
 
 const endOf = Jwt.claims(lazy(() => Schema.Struct({ exp: Schema.Number })))
 
-/** The `exp` claim in milliseconds. */
+/** Returns the `exp` claim in milliseconds. */
 const expiry = (token: Redacted.Redacted<string>): Option.Option<number> =>
   Option.map(endOf(token), ({ exp }) => exp * 1000)
 
-/** `~/.tinker/credentials.json` as `tinker auth login` writes it. */
+/** `~/.tinker/credentials.json`, as `tinker auth login` writes it. */
 const CredentialsFile = lazy(() =>
   Schema.parseJson(
     Schema.Struct({
@@ -114,19 +126,19 @@ const CredentialsFile = lazy(() =>
   ),
 )
 
-/** What a command or a file's reader says holds no secret that is known, but may hold one by its shape. */
+/** The output of a command or of a file's reader may contain secrets that only their shape gives away. */
 const redact = redactor([])
 
-/** How long a failed exchange is not repeated while an older token can still be tried. */
+/** Milliseconds before a failed exchange is repeated, while an older token can still be tried. */
 const pauseAfterFailure = 10_000
-/** The least time between two exchanges that 401s force. */
+/** The least milliseconds between two exchanges forced by a 401. */
 const pauseBetweenForced = 5_000
-/** How long a request waits for a renewal while the older token is still good. */
+/** Milliseconds that a request waits for a renewal while the older token is still valid. */
 const patience = 5_000
 
 /**
- * Finds the configured credential: the key, else the command's output, else the stored key. What can be checked
- * without running a command is checked now.
+ * Finds the configured credential: the key, else the command's output, else the stored key. Checks everything that can
+ * be checked without running a command.
  *
  * @since 0.1.0
  * @category constructors
@@ -178,7 +190,7 @@ export const source: Effect.Effect<Source, InvalidConfig | Unauthorized, TinkerC
   const command = Option.map(config.credentialCommand, runCommand)
   if (Option.isSome(config.apiKey)) return { credential: Effect.succeed(config.apiKey.value), command }
   if (Option.isSome(command)) return { credential: command.value, command }
-  // `TinkerConfig` has at least one of the three. A missing file is told at construction.
+  // `TinkerConfig` has at least one of the three. A missing file fails here, at construction.
   const path = Option.getOrElse(config.credentialsFile, () => "")
   return { credential: Effect.succeed(yield* readStored(path)), command }
 })
@@ -193,7 +205,7 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
     const scope = yield* Effect.scope
     const { credential } = source
 
-    /** The credential that is exchanged: the server can insist on the command. */
+    /** Returns the credential to exchange. The server can insist on the command. */
     const exchangeable = (wanted: string): Effect.Effect<Redacted.Redacted<string>, TinkerError> => {
       const isJwt = Option.exists(config.apiKey, (key) => Redacted.value(key).startsWith("eyJ"))
       if (wanted !== "credential_cmd" || isJwt) return credential
@@ -234,10 +246,10 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       if (issued === undefined) return exchange.run
       const { endsAt, renewAt, staleAt, token } = issued
       if (now < renewAt || (now < notBefore && !exchange.isRunning())) return Effect.succeed(token)
-      // An exchange that fails while an older token is at hand is no reason to fail the request.
+      // A failed exchange does not fail the request while there is an older token.
       const renewed = Effect.orElseSucceed(exchange.run, () => token)
       if (now >= endsAt) return renewed
-      // Nor is a slow one a reason to wait until that token is over.
+      // A slow one does not delay it until that token expires.
       if (now >= staleAt) {
         return Effect.map(
           Effect.timeoutOption(renewed, Math.min(patience, endsAt - now)),
@@ -247,13 +259,11 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       return exchange.isRunning() ? Effect.succeed(token) : Effect.as(Effect.forkIn(renewed, scope), token)
     })
 
-    /** A key that the server takes as it is; it stays the same as long as the flags, which are asked for once. */
+    /** A credential that the server accepts as it is. It lasts as long as the flags, which are read once. */
     let lasting: Redacted.Redacted<string> | undefined
-    const ready = (now: number) => lasting ?? (issued !== undefined && now < issued.renewAt ? issued.token : undefined)
 
-    const token: Effect.Effect<Redacted.Redacted<string>, TinkerError> = Effect.flatMap(server.flags, (flags) => {
+    const slowly: Effect.Effect<Redacted.Redacted<string>, TinkerError> = Effect.flatMap(server.flags, (flags) => {
       if (flags.pjwtAuthEnabled) return jwt
-      lasting = Option.getOrUndefined(config.apiKey)
       if (Option.isNone(config.apiKey) && Option.isSome(config.credentialCommand)) {
         return Effect.fail(
           new InvalidConfig({
@@ -262,14 +272,27 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
           }),
         )
       }
-      return credential
+      return Effect.map(credential, (credential) => (lasting = credential))
     })
+
+    const obtain: Service["obtain"] = (fiber, onExit) => {
+      if (lasting !== undefined) {
+        onExit(Exit.succeed(lasting))
+        return noop
+      }
+      if (issued !== undefined && timeOf(fiber).uptime() < issued.renewAt) {
+        onExit(Exit.succeed(issued.token))
+        return noop
+      }
+      return runToExit(fiber, slowly, onExit)
+    }
+    const token: Service["token"] = Effect.withFiberRuntime((fiber) => fromCallback((onExit) => obtain(fiber, onExit)))
 
     const renew = (refused: Redacted.Redacted<string>): ReturnType<Service["renew"]> =>
       Effect.flatMap(uptime, (now) => {
         if (issued === undefined) return Effect.succeedNone
         if (Redacted.value(issued.token) !== Redacted.value(refused)) return Effect.succeedSome(issued.token)
-        // All who were refused together share one exchange; the pause counts from its end.
+        // Requests that were refused together share one exchange. The pause counts from its end.
         if (exchange.isRunning()) return Effect.asSome(exchange.run)
         if (now - forcedAt < pauseBetweenForced) return Effect.succeedNone
         return Effect.asSome(
@@ -282,5 +305,5 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
         )
       })
 
-    return { credential, token, ready, renew }
+    return { credential, token, obtain, renew }
   })

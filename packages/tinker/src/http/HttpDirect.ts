@@ -1,14 +1,14 @@
 /**
- * A short way that an `HttpClient` may offer beside `execute`: a request and a callback, without a fiber, a request
- * value and a response value for each. What the SDK sends thousands of times goes this way if there is one. A client
- * that is wrapped (`mapRequest`, `transform`, …) is another client and offers none, so nothing that a user puts around
- * a client is ever passed by.
+ * The interface through which the SDK sends every HTTP request: a request, a callback, and no fiber. An `HttpClient` can
+ * implement it beside `execute`. A client that does not, e.g. `fetch` or a client wrapped by `mapRequest` or
+ * `transform`, is adapted to it by running `execute` in a fiber, so nothing that wraps a client is bypassed.
  *
  * @since 0.1.0
  */
 import type * as HttpClient from "@effect/platform/HttpClient"
 import type * as Cause from "effect/Cause"
 import * as Data from "effect/Data"
+import type * as Effect from "effect/Effect"
 import type * as Fiber from "effect/Fiber"
 import type { Purpose } from "../protocol/Endpoint.ts"
 import type { HttpFailure } from "./HttpFailure.ts"
@@ -27,16 +27,16 @@ export interface Outgoing {
   readonly method: "GET" | "POST" | "PUT" | "DELETE"
   readonly url: string
   readonly purpose: Purpose
-  /** Name and value in turn, names in lower case and each once. */
+  /** Names and values in turn. Names are in lower case and occur once. */
   readonly headers: ReadonlyArray<string>
-  /** After `onBodySent` its memory may hold something else: who keeps it longer keeps a copy. */
+  /** Its memory may be reused after `onBodySent`. A client that needs it longer copies it. */
   readonly body: string | Uint8Array | undefined
-  /** Called at most once, by a client that can tell: it has let go of the body, and so has all that is below it. */
+  /** A client that can tell calls it once, when neither it nor anything below it reads the body any more. */
   readonly onBodySent?: (() => void) | undefined
 }
 
 /**
- * An answer read to its end, decoded. Redirects are not followed.
+ * A response with its whole body, decoded. Redirects are not followed.
  *
  * @since 0.1.0
  * @category models
@@ -45,12 +45,12 @@ export interface Incoming {
   readonly status: number
   /** By names in lower case. */
   readonly headers: Readonly<Record<string, string | undefined>>
-  /** Maybe a part of a bigger buffer, which it keeps alive. */
+  /** May be a view of a larger buffer, which it keeps alive. */
   readonly body: Uint8Array
 }
 
 /**
- * The request is not one: nothing was sent, and nothing will be however often it is tried.
+ * The request is malformed. Nothing was sent, and no retry can send it.
  *
  * @since 0.1.0
  * @category errors
@@ -63,19 +63,32 @@ export class Unsendable extends Data.TaggedError("Unsendable")<{ readonly cause:
 }
 
 /**
- * An answer of whatever status, or why there is none; or a defect of the client itself, which nothing heals.
+ * A response of any status, a failure, or a defect of the client, which is not retried.
  *
  * @since 0.1.0
  * @category models
  */
 export type Outcome =
   | { readonly _tag: "Answered"; readonly answer: Incoming }
-  | { readonly _tag: "Failed"; readonly failure: HttpFailure | Unsendable }
+  | {
+      readonly _tag: "Failed"
+      readonly failure: HttpFailure | Unsendable
+      /** The status of a response whose body could not be read. */
+      readonly status?: number | undefined
+    }
   | { readonly _tag: "Died"; readonly cause: Cause.Cause<never> }
 
 /**
- * Sends a request and gives the way to give it up. `done` is called at most once, maybe at once, and not after that.
- * `fiber` is the one that asks: for its clock and all else that it has around it, where that matters.
+ * Cancels a request. A client that needs time to release it returns an effect that waits for that.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Cancel = () => Effect.Effect<unknown> | void
+
+/**
+ * Sends a request. Calls `done` at most once, possibly before it returns, and never after the request was cancelled.
+ * `fiber` is the caller's fiber, for its clock and context.
  *
  * @since 0.1.0
  * @category models
@@ -84,10 +97,10 @@ export type Send = (
   request: Outgoing,
   done: (outcome: Outcome) => void,
   fiber: Fiber.RuntimeFiber<unknown, unknown>,
-) => () => void
+) => Cancel
 
 /**
- * The short way of this client, if it has one.
+ * Returns the client's own implementation, if it has one.
  *
  * @since 0.1.0
  * @category accessors
@@ -96,7 +109,7 @@ export const of = (client: HttpClient.HttpClient): Send | undefined =>
   (client as HttpClient.HttpClient & { readonly [TypeId]?: Send })[TypeId]
 
 /**
- * The same client with a short way, which must do what `execute` does.
+ * Returns the client with an implementation, which must do the same as `execute`.
  *
  * @since 0.1.0
  * @category constructors

@@ -97,6 +97,10 @@ const isTransient = (error: RequestError): boolean => {
   }
 }
 
+/** Checks whether the server refused the credential of the request. */
+export const isRefusedCredential = (error: TinkerError): boolean =>
+  error._tag === "Unauthorized" && error.reason === "Refused"
+
 /** Checks whether the server itself asks for a retry. */
 export const asksForRetry = (error: TrainingError): boolean =>
   "shouldRetry" in error && Option.contains(error.shouldRetry, true)

@@ -1,8 +1,11 @@
-import type * as Effect from "effect/Effect"
-import type * as Fiber from "effect/Fiber"
+/** Runs effects in a fiber beside a given one, with the same context, fiber refs and clock. */
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
 import * as Runtime from "effect/Runtime"
+import { exitOf, noop, type Stop } from "./Callback.ts"
 
-/** Everything that this fiber has around it now. */
+/** Returns a runtime with the present context and fiber refs of a fiber. */
 export const surroundings = (fiber: Fiber.RuntimeFiber<unknown, unknown>): Runtime.Runtime<never> =>
   Runtime.make({
     context: fiber.currentContext,
@@ -10,9 +13,29 @@ export const surroundings = (fiber: Fiber.RuntimeFiber<unknown, unknown>): Runti
     runtimeFlags: Runtime.defaultRuntimeFlags,
   })
 
-/** Starts the work in a fiber of its own, with everything that this fiber has around it. */
+/** Starts an effect in a new fiber with the surroundings of the given one. */
 export const runBeside = <A, E>(
   fiber: Fiber.RuntimeFiber<unknown, unknown>,
   work: Effect.Effect<A, E>,
   options?: Runtime.RunForkOptions,
 ): Fiber.RuntimeFiber<A, E> => Runtime.runFork(surroundings(fiber), work, options)
+
+/**
+ * Runs an effect beside the given fiber and passes its exit to `onExit`, possibly before it returns. An effect that is an
+ * `Exit` needs no fiber. A stopped effect reports its interruption to `onExit`, too.
+ */
+export const runToExit = <A, E>(
+  fiber: Fiber.RuntimeFiber<unknown, unknown>,
+  work: Effect.Effect<A, E>,
+  onExit: (exit: Exit.Exit<A, E>) => void,
+): Stop => {
+  const exit = exitOf(work)
+  if (exit !== undefined) {
+    onExit(exit)
+    return noop
+  }
+  // The exit is a value: the runtime logs fibers that fail as unhandled.
+  const running = runBeside(fiber, Effect.exit(work))
+  running.addObserver((exit) => onExit(Exit.flatten(exit)))
+  return () => Fiber.interrupt(running)
+}

@@ -1,0 +1,67 @@
+/** The headers of every request, in the order in which they are sent. */
+import * as Redacted from "effect/Redacted"
+import type { Platform } from "../../http/Host.ts"
+import { version } from "../../protocol/Version.ts"
+import type * as TinkerConfig from "../../TinkerConfig.ts"
+import { reveal } from "../util/Redact.ts"
+
+type Headers = Readonly<Record<string, string>>
+
+/** What the headers of one attempt depend on. */
+export interface Sent {
+  readonly method: string
+  readonly body: { readonly contentType: string } | undefined
+  /** The headers of the call. They replace all others but those of the protocol itself. */
+  readonly headers: Headers
+  readonly scheme: "x-api-key" | "bearer"
+  readonly idempotencyKey: string
+  /** In milliseconds. */
+  readonly timeout: number
+}
+
+/** Returns what every request of a client says about it, and the configured headers. */
+export const common = (config: TinkerConfig.Service, platform: Platform): Headers => ({
+  accept: "application/json",
+  "user-agent": `effect-tinker/${version}`,
+  "x-stainless-package-version": version,
+  "x-stainless-os": platform.os,
+  "x-stainless-arch": platform.arch,
+  "x-stainless-runtime": platform.runtime,
+  "x-stainless-runtime-version": platform.runtimeVersion,
+  "x-stainless-async": "effect",
+  ...reveal(config.headers),
+})
+
+/** Returns the headers that are the same in every request of an endpoint, names and values in turn. */
+export const ofEndpoint = (common: Headers, endpoint: Headers): ReadonlyArray<string> =>
+  Object.entries({ ...common, ...endpoint }).flat()
+
+/** Returns all headers of an attempt, names and values in turn. */
+export const ofAttempt = (
+  endpoint: ReadonlyArray<string>,
+  { body, headers, idempotencyKey, method, scheme, timeout }: Sent,
+  token: Redacted.Redacted<string>,
+  retryCount: number,
+): ReadonlyArray<string> => {
+  const all = endpoint.slice()
+  for (const name of Object.keys(headers)) set(all, name, headers[name] ?? "")
+  if (scheme === "bearer") set(all, "authorization", `Bearer ${Redacted.value(token)}`)
+  else set(all, "x-api-key", Redacted.value(token))
+  set(all, "x-stainless-retry-count", String(retryCount))
+  if (Number.isFinite(timeout)) set(all, "x-stainless-read-timeout", String(timeout / 1_000))
+  if (method !== "GET") {
+    set(all, "content-type", body?.contentType ?? "application/json")
+    set(all, "x-idempotency-key", idempotencyKey)
+  }
+  return all
+}
+
+const set = (all: Array<string>, name: string, value: string): void => {
+  for (let at = 0; at < all.length; at += 2) {
+    if (all[at] === name) {
+      all[at + 1] = value
+      return
+    }
+  }
+  all.push(name, value)
+}

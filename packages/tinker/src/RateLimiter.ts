@@ -201,9 +201,17 @@ const makeLimiter: Effect.Effect<Limiter, never, Scope.Scope> = Effect.gen(funct
   const training = yield* Gate.make({ limit: Number.POSITIVE_INFINITY, budget: defaults.trainingBytes, closed })
   const limiter: Limiter = {
     sampling: (bytes) => sampling.withPlace(bytes),
-    samplingNow: (bytes) => sampling.enterNow(bytes),
+    samplingNow: (bytes) => {
+      let isAdmitted = false
+      const leave = sampling.enter(bytes, () => {
+        isAdmitted = true
+      })
+      if (isAdmitted) return leave
+      leave()
+      return undefined
+    },
     training: (bytes) => training.withPlace(bytes),
-    backOff: (duration) => sampling.backOff(duration),
+    backOff: (duration) => Effect.sync(() => sampling.backOff(duration)),
     window: sampling.window,
     configure: ({ sampleBytes, trainingBytes }) =>
       Effect.zipRight(

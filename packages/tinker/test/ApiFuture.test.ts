@@ -14,6 +14,7 @@ import {
   Redacted,
   Scope,
   Stream,
+  Supervisor,
   TestClock,
 } from "effect"
 import { ApiFuture, TinkerConfig, TinkerError } from "effect-tinker"
@@ -619,7 +620,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when a decoder dies, or someone kills the fiber", () =>
+  it.effect("when a decoder dies", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, forever: true }] })
       const broken: typeof optimStep = {
@@ -646,16 +647,18 @@ describe("whoever waits resumes", () => {
       }
       const silent = yield* Effect.flip((yield* futures.attach(unprintable, "req")).await)
       expect(silent).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
-      const interrupting: typeof optimStep = {
-        ...optimStep,
-        fromJson: () =>
-          Fiber.getCurrentFiber().pipe(Option.getOrThrow, (fiber) => {
-            fiber.unsafeInterruptAsFork(fiber.id())
-            return Either.right({ metrics: {} })
-          }),
-      }
-      const killed = yield* Effect.flip((yield* futures.attach(interrupting, "req")).await)
-      expect(killed).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
+    }),
+  )
+
+  it.effect("when someone kills the polling fiber", () =>
+    Effect.gen(function* () {
+      const { futures } = yield* opened(endless)
+      const fibers = yield* Supervisor.track
+      const future = yield* Effect.supervised(futures.attach(optimStep, "req"), fibers)
+      const [poller] = yield* fibers.value
+      expect(poller).toBeDefined()
+      if (poller !== undefined) yield* Fiber.interrupt(poller)
+      expect(yield* Effect.flip(future.await)).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
     }),
   )
 

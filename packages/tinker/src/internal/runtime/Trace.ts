@@ -10,6 +10,8 @@ import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
 import { attempt } from "../util/Begun.ts"
 import { clockOf } from "../util/MonotonicClock.ts"
+import { runBeside } from "../util/RunBeside.ts"
+import * as FiberContext from "./FiberContext.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
@@ -93,6 +95,32 @@ export const traced = <A, E>(
       ? work(fiber)
       : Effect.withSpan(Effect.withFiberRuntime(work), name, { kind, captureStackTrace: false, attributes }),
   )
+
+/** A span that was opened without an effect, and a carrier of the context inside it. */
+export interface Opened {
+  readonly trace: Trace
+  readonly fiber: AnyFiber
+}
+
+/**
+ * Opens a span below the current span of the fiber. Returns `undefined` without a tracer, or if the tracer throws. The
+ * caller ends the span.
+ */
+export const open = (
+  fiber: AnyFiber,
+  name: string,
+  kind: Tracer.SpanKind,
+  attributes?: Attributes,
+): Opened | undefined => {
+  const tracer = tracerOf(fiber)
+  if (tracer === undefined) return undefined
+  const made = runBeside(fiber, Effect.makeSpan(name, { kind, captureStackTrace: false, attributes })).unsafePoll()
+  if (made === null || Exit.isFailure(made)) return undefined
+  return {
+    trace: new Trace(tracer, made.value, clockOf(fiber)),
+    fiber: FiberContext.withSpan(fiber, made.value),
+  }
+}
 
 /**
  * The same for work that goes on in other fibers: its span ends when somebody ends it, and here only if the effect

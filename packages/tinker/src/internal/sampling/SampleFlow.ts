@@ -36,11 +36,14 @@ import {
   UnexpectedResponse,
 } from "../../TinkerError.ts"
 import { Transport } from "../../Transport.ts"
+import { doubling } from "../core/Delays.ts"
+import * as Poller from "../futures/Poller.ts"
 import * as Announcer from "../runtime/QueueStateLog.ts"
 import { behind } from "../runtime/Behind.ts"
 import { exitOf, nothingLeft, type Stop } from "../util/Begun.ts"
 import * as Gate from "../runtime/Gate.ts"
 import * as Meters from "../runtime/Meters.ts"
+import { OneShot } from "../runtime/OneShot.ts"
 import * as Owner from "../runtime/Owner.ts"
 import * as SampleCancels from "./SampleCancels.ts"
 import * as SampleDeadlines from "./SampleDeadlines.ts"
@@ -99,7 +102,8 @@ const billingForgottenAfter = 300_000
 const resubmitDelay = (retries: number, error: FutureError): Effect.Effect<number> =>
   Effect.map(Random.next, (random) => {
     // Of what was lost on the server it is known that it was there.
-    const delay = error._tag === "PromiseExpired" ? 500 * 2 ** retries : RetryPolicy.doubling(500, retries, error)
+    const delay =
+      error._tag === "PromiseExpired" ? 500 * 2 ** retries : doubling(500, retries, error._tag === "RateLimited")
     return Math.min(Math.round(Math.min(delay, 10_000) * (0.75 + 0.5 * random)), 10_000)
   })
 
@@ -200,6 +204,21 @@ const check = (
   )
 }
 
+interface Place {
+  readonly admitted: Effect.Effect<void, ClientClosed> | undefined
+  readonly leave: () => void
+}
+
+const enter = (gate: Gate.Gate<ClientClosed>): Place => {
+  const admission = new OneShot<void, ClientClosed>()
+  let isAdmitted = false
+  const leave = gate.enter(0, (exit) => {
+    isAdmitted = Exit.isSuccess(exit)
+    admission.done(exit)
+  })
+  return { admitted: isAdmitted ? undefined : admission.await, leave }
+}
+
 /** In the current scope. */
 export const make = ({
   first,
@@ -250,7 +269,9 @@ export const make = ({
         ticket.waiting ??= ticket.trace?.child("tinker.queue")
         // What became of one sample says nothing of the way to the server.
         if (error._tag !== "PromiseExpired") stand(shown.state, shown.reason)
-        return announce(kind.type, shown, uptime())
+        return Effect.withFiberRuntime((fiber) =>
+          Effect.sync(() => announce(fiber, kind.type, state, error.message, uptime())),
+        )
       })
 
     const begins = exitOf(first)
@@ -259,7 +280,7 @@ export const make = ({
     let taken = 0
     let lastDone = Number.NEGATIVE_INFINITY
     let billing: { readonly since: number; readonly last: number } | undefined
-    const defaultPatience = flags.sampleEnableStuckDetection ? ApiFuture.defaultStalledAfter : Number.POSITIVE_INFINITY
+    const defaultPatience = flags.sampleEnableStuckDetection ? Poller.defaultStalledAfter : Number.POSITIVE_INFINITY
     const billingPause = flags.billingExceptionMaxPauseDurationSec * 1_000
 
     /** How long nobody may submit after this refusal, if it is one that time may heal. */
@@ -511,8 +532,8 @@ export const make = ({
 
     const watch = (ticket: Ticket, fail: (error: FutureError) => void): SampleDeadlines.Entry => {
       const { deadline: overall, stalledAfter } = ticket.options
-      const deadline = ticket.startedAt + ApiFuture.millisOf(overall, Number.POSITIVE_INFINITY)
-      const patience = ApiFuture.millisOf(stalledAfter, defaultPatience)
+      const deadline = ticket.startedAt + Poller.millisOf(overall, Number.POSITIVE_INFINITY)
+      const patience = Poller.millisOf(stalledAfter, defaultPatience)
       return {
         due: () => Math.min(deadline, Math.max(ticket.startedAt, lastDone) + patience),
         expire: (now) => {
@@ -529,7 +550,7 @@ export const make = ({
     }
 
     /** All of it, in a fiber. */
-    const work = (ticket: Ticket, { admitted }: Gate.Place<ClientClosed>) =>
+    const work = (ticket: Ticket, { admitted }: Place) =>
       traced(
         (fiber) => {
           ticket.trace = current(fiber)
@@ -563,7 +584,7 @@ export const make = ({
       let isGivenUp = false
       const entry = watch(ticket, (error) => owned?.fail(error))
       deadlines.add(entry)
-      const place = places.enter(0)
+      const place = enter(places)
       // If somebody looks at it there are spans to make, which belong to fibers.
       const isShort = options.isAwaited && place.admitted === undefined && base !== undefined && !isTraced(parent)
       const leave = isShort ? limiter.samplingNow(ticket.bytes) : undefined

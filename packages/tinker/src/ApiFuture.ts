@@ -1,7 +1,6 @@
 /**
- * A result that the server is still working on. The loop that asks for it is here and nowhere else: it runs in a fiber
- * of the client, so a result is fetched once however many wait for it, and whoever waits resumes however that fiber
- * ends.
+ * Results that the server is still working on. A client fetches each result once, however many callers wait for it, and
+ * every caller resumes however that ends.
  *
  * @since 0.1.0
  */
@@ -12,21 +11,33 @@ import * as Effect from "effect/Effect"
 import type * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
+import { dual } from "effect/Function"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import type * as ParseResult from "effect/ParseResult"
+import type { Pipeable } from "effect/Pipeable"
+import * as Predicate from "effect/Predicate"
 import type * as Schema from "effect/Schema"
 import type * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
-import * as Stream from "effect/Stream"
+import type * as Stream from "effect/Stream"
+import type * as Types from "effect/Types"
 import * as Training from "./protocol/schemas/Training.ts"
 import * as Poller from "./internal/futures/Poller.ts"
 import * as QueueStateLog from "./internal/runtime/QueueStateLog.ts"
 import * as Gate from "./internal/runtime/Gate.ts"
 import * as Timeouts from "./internal/runtime/Timeouts.ts"
-import * as Owner from "./internal/runtime/Owner.ts"
+import * as Tasks from "./internal/runtime/Tasks.ts"
+import { surroundings } from "./internal/util/RunBeside.ts"
 import { readerOf } from "./internal/request/FastJson.ts"
-import { Attached, Ended, Gathered, Mapped, Telling } from "./internal/futures/Telling.ts"
+import {
+  CombinedFuture,
+  type FutureImpl,
+  MappedFuture,
+  PendingFuture,
+  SettledFuture,
+  TypeId,
+} from "./internal/futures/FutureImpl.ts"
 import { clockOf } from "./internal/util/MonotonicClock.ts"
 import { Watched } from "./internal/util/ObservableValue.ts"
 import * as SampleResult from "./SampleResult.ts"
@@ -37,9 +48,17 @@ import * as TrainingResult from "./TrainingResult.ts"
 import { Transport } from "./Transport.ts"
 
 /**
- * Where a request stands. `state` is the server's word (`active`, `paused_rate_limit`, `paused_capacity`, …), or ours:
- * `submitted` until the server says one, `unreachable` while polls fail, `paused_billing` while billing blocks them,
- * `waiting_for_room` while a large result waits for others to be read.
+ * Identifies futures; see {@link isApiFuture}.
+ *
+ * @since 0.1.0
+ * @category symbols
+ */
+export { TypeId }
+
+/**
+ * The queue state of a request. `state` is the server's word (`active`, `paused_rate_limit`, `paused_capacity`, …), or
+ * one of the client: `submitted` until the server reports a state, `unreachable` while polls fail, `paused_billing`
+ * while billing blocks the account, `waiting_for_room` while a large result waits for others to be read.
  *
  * @since 0.1.0
  * @category models
@@ -47,43 +66,67 @@ import { Transport } from "./Transport.ts"
 export interface QueueState {
   readonly state: string
   readonly reason: Option.Option<string>
-  /** When it began, in milliseconds since 1970. */
+  /** When the state began, in milliseconds since 1970. */
   readonly since: number
 }
 
 /**
- * What it has is made when it is asked for, so a copy (`{ ...future }`) has nothing of it.
+ * The future result of a request. Clients create futures; other implementations are not supported. Properties are
+ * prototype getters: spreading a future yields an empty object.
+ *
+ * @example
+ * ```ts
+ * import { Effect } from "effect"
+ * import { ApiFuture, Optimizer, type TrainingClient } from "effect-tinker"
+ *
+ * // Submits both operations before it waits for either of them.
+ * const saveAfterStep = (client: TrainingClient.Service) =>
+ *   Effect.gen(function* () {
+ *     const step = yield* client.submit.optimStep(Optimizer.adam())
+ *     const saved = yield* client.submit.saveState("after-step")
+ *     return yield* ApiFuture.zip(step, saved).await
+ *   })
+ * ```
  *
  * @since 0.1.0
  * @category models
  */
-export interface ApiFuture<out A> {
-  /** Of the request, or of the first of several. */
+export interface ApiFuture<out A> extends Pipeable {
+  readonly [TypeId]: { readonly _A: Types.Covariant<A> }
+  /** The id of the request, or of the first of several. */
   readonly requestId: string
   readonly requestIds: ReadonlyArray<string>
-  /** Interrupting it leaves the result to whoever else waits. */
+  /** Waits for the result. Interrupting it leaves other waiters alone. */
   readonly await: Effect.Effect<A, FutureError>
-  /** The result if it is there; asks nobody. */
+  /** The result if it is there. Sends nothing. */
   readonly poll: Effect.Effect<Option.Option<A>, FutureError>
-  /** Where it stands and each change, until the result is there. */
+  /** The current queue state and each change, until the result is there. */
   readonly queueState: Stream.Stream<QueueState>
 }
 
 /**
- * What kind of result a request has, and how it is read.
+ * Checks whether a value is an `ApiFuture`.
+ *
+ * @since 0.1.0
+ * @category guards
+ */
+export const isApiFuture = (value: unknown): value is ApiFuture<unknown> => Predicate.hasProperty(value, TypeId)
+
+/**
+ * A kind of result and how it is read.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Kind<out A> {
-  /** By the wire's name. */
+  /** The name on the wire. */
   readonly type: string
   readonly fromJson: (json: unknown) => Either.Either<A, ParseResult.ParseError>
   readonly fromProtobuf: Option.Option<(bytes: Uint8Array) => Either.Either<A, ParseResult.ParseError>>
 }
 
 /**
- * A result that is JSON, by the wire's name of it.
+ * Creates the kind of a result that is always JSON.
  *
  * @since 0.1.0
  * @category kinds
@@ -103,6 +146,8 @@ const both = <A>(
 ): Kind<A> => ({ type, fromJson: result.fromJson, fromProtobuf: Option.some(result.fromProtobuf) })
 
 /**
+ * Every kind of result that the server has.
+ *
  * @since 0.1.0
  * @category kinds
  */
@@ -112,9 +157,9 @@ export const kinds = {
   loadWeights: jsonKind("LoadWeights", Training.LoadWeightsResult),
   optimStep: jsonKind("OptimStep", Training.OptimStepResult),
   saveWeights: jsonKind("SaveWeights", Training.SaveWeightsResult),
-  /** Of a save with a name. */
+  /** A save with a name. */
   saveWeightsForSampler: jsonKind("SaveWeightsForSampler", Training.SavedForSampler),
-  /** Of a save that only feeds a sampling session. */
+  /** A save that only feeds a sampling session. */
   saveSamplingSession: jsonKind("SaveWeightsForSampler", Training.SavedAsSamplingSession),
   saveWeightsExternal: jsonKind("SaveWeightsExternal", Training.SaveWeightsExternalResult),
   createCustomLoss: jsonKind("CreateCustomLoss", Training.CreateCustomLossResult),
@@ -124,57 +169,75 @@ export const kinds = {
 }
 
 /**
- * How long to wait. `Duration.infinity` is possible for both.
+ * How long to wait for a result. `Duration.infinity` turns a limit off.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** For the result as a whole. Default: for ever. */
+  /**
+   * Limits the wait as a whole.
+   *
+   * @default Duration.infinity
+   */
   readonly deadline?: Duration.DurationInput | undefined
-  /** Without any news from the server: another state, another reason, the size of the result. Default: 2 hours. */
+  /**
+   * Limits the time without news from the server: another state, another reason, the size of the result.
+   *
+   * @default "2 hours"
+   */
   readonly stalledAfter?: Duration.DurationInput | undefined
-  /** How long submitting took, which the server likes to know. */
+  /** How long the submission took, which the server wants to know. */
   readonly submittedIn?: Duration.DurationInput | undefined
-  /** Told at once how it ended, before those who wait are. It must not throw. */
+  /** Called with the result before the waiters are resumed. It must not throw. */
   readonly onExit?: ((exit: Exit.Exit<unknown, FutureError>) => void) | undefined
-  /** Told before each poll, and at each change, where it stands and how often it was asked for. It must not throw. */
+  /** Called before each poll and at each change of the queue state, with the number of polls. It must not throw. */
   readonly onTurn?: ((state: QueueState, polls: number) => void) | undefined
 }
 
 /**
+ * Fetches results by the ids of their requests.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** The future of a request by its id: one that was just submitted, or one from before a restart. */
+  /** Returns the future of a request: one that was just submitted, or one from before a restart. */
   readonly attach: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<ApiFuture<A>>
-  /** The same at once, with all that this fiber has around it, or had when that was looked at. */
+  /**
+   * The synchronous form of `attach`. Inherits the context of the fiber; pass `runtime` to use a snapshot of it.
+   *
+   * @internal
+   */
   readonly attachNow: <A>(
     fiber: Fiber.RuntimeFiber<unknown, unknown>,
     kind: Kind<A>,
     requestId: string,
     options: Options,
-    around?: Runtime.Runtime<never>,
+    runtime?: Runtime.Runtime<never>,
   ) => ApiFuture<A>
-  /** The result, asked for by the fiber that wants it and not beyond its end. `onExit` is not told. */
+  /** Polls for a result in the current fiber; interrupting it stops the poll. `onExit` is not called. */
   readonly follow: <A>(kind: Kind<A>, requestId: string, options?: Options) => Effect.Effect<A, FutureError>
   /**
-   * `follow` for who has no fiber to spare: asks at once and tells the end once. Told is an `Exit` if the first answer
-   * is the result; else an effect that goes on with what it brought. Gives the way to stop it. It has no span.
+   * Polls for a result without a fiber of its own, in the context of the given fiber. Calls `onExit` exactly once,
+   * possibly before it returns. The returned function stops the poll; `onExit` is not called after that.
+   *
+   * @internal
    */
-  readonly begin: <A>(
+  readonly start: <A>(
     fiber: Fiber.RuntimeFiber<unknown, unknown>,
     kind: Kind<A>,
     requestId: string,
     options: Options,
-    end: (rest: Effect.Effect<A, FutureError>) => void,
+    onExit: (exit: Exit.Exit<A, FutureError>) => void,
   ) => () => Effect.Effect<unknown>
-  /** The same, for a client with a scope of its own: what it waits for ends with that scope. */
+  /** Creates a service whose waits end with the current scope. */
   readonly inScope: Effect.Effect<Service, never, Scope.Scope>
 }
 
 /**
+ * The service that fetches results.
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -183,7 +246,7 @@ export class Futures extends Context.Tag("effect-tinker/ApiFuture/Futures")<Futu
 const operation = "retrieve_future"
 
 /**
- * In the current scope, which ends every wait that is still open.
+ * Creates the service in the current scope, which ends every wait that is still open.
  *
  * @since 0.1.0
  * @category constructors
@@ -208,11 +271,11 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
 
     const follow: Service["follow"] = (kind, requestId, options = {}) => Poller.run(parts, { kind, requestId, options })
 
-    const begin: Service["begin"] = (fiber, kind, requestId, options, end) =>
-      Poller.start(parts, fiber, { kind, requestId, options }, end)
+    const start: Service["start"] = (fiber, kind, requestId, options, onExit) =>
+      Poller.start(parts, fiber, { kind, requestId, options }, onExit)
 
     const { isOn, report } = session.telemetry
-    const told = (onExit: Options["onExit"]): Options["onExit"] =>
+    const reported = (onExit: Options["onExit"]): Options["onExit"] =>
       isOn
         ? (exit) => {
             onExit?.(exit)
@@ -221,32 +284,33 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
         : onExit
 
     const inScope: Effect.Effect<Service, never, Scope.Scope> = Effect.gen(function* () {
-      const owner = yield* Owner.make(session.lost, operation)
+      const tasks = yield* Tasks.make(session.lost, operation)
 
-      const attachNow: Service["attachNow"] = (fiber, kind, requestId, options, around) => {
+      const attachNow: Service["attachNow"] = (fiber, kind, requestId, options, runtime) => {
         const queue = new Watched<QueueState>({
           state: "submitted",
           reason: Option.none(),
           since: clockOf(fiber).unsafeCurrentTimeMillis(),
         })
-        const owned = owner.launch(
-          fiber,
-          { operation: kind.type, requestId, onExit: told(options.onExit) },
-          Poller.run(parts, { kind, requestId, options, onState: (state) => queue.set(state) }),
-          around,
+        const work = Poller.run(parts, { kind, requestId, options, onState: (state) => queue.set(state) })
+        const task = tasks.start(
+          { operation: kind.type, requestId, onExit: reported(options.onExit) },
+          Tasks.inFiber(runtime ?? surroundings(fiber), work),
         )
-        return new Attached(requestId, owned, queue)
+        return new PendingFuture({ requestIds: [requestId] }, task, queue)
       }
       const attach: Service["attach"] = (kind, requestId, options = {}) =>
         Effect.withFiberRuntime((fiber) => Effect.succeed(attachNow(fiber, kind, requestId, options)))
 
-      return { attach, attachNow, begin, follow, inScope }
+      return { attach, attachNow, start, follow, inScope }
     })
     return yield* inScope
   },
 )
 
 /**
+ * Provides the service, created anew wherever the layer is used.
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -254,39 +318,73 @@ export const layer: Layer.Layer<Futures, never, Transport | Session | Config.Tin
   Layer.scoped(Futures, make),
 )
 
+/** The one implementation of the interface. */
+const implOf = <A>(future: ApiFuture<A>): FutureImpl<A> => {
+  if (isApiFuture(future)) return future as FutureImpl<A>
+  throw new TypeError("expected an ApiFuture of a client")
+}
+
 /**
+ * Transforms the result of a future. An exception of `f` is a defect of the new future.
+ *
+ * @example
+ * ```ts
+ * import { ApiFuture } from "effect-tinker"
+ *
+ * declare const future: ApiFuture.ApiFuture<{ readonly metrics: Readonly<Record<string, number>> }>
+ *
+ * const loss = future.pipe(ApiFuture.map(({ metrics }) => metrics["loss:sum"]))
+ * ```
+ *
  * @since 0.1.0
  * @category combinators
  */
-export const map = <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> =>
-  self instanceof Telling
-    ? new Mapped<A, B>(self, f)
-    : {
-        requestId: self.requestId,
-        requestIds: self.requestIds,
-        await: Effect.map(self.await, f),
-        poll: Effect.map(self.poll, Option.map(f)),
-        queueState: self.queueState,
-      }
+export const map: {
+  <A, B>(f: (value: A) => B): (self: ApiFuture<A>) => ApiFuture<B>
+  <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B>
+} = dual(2, <A, B>(self: ApiFuture<A>, f: (value: A) => B): ApiFuture<B> => new MappedFuture(implOf(self), f))
 
 /**
- * Of which it is known that there will be no result.
+ * Creates a future that has failed.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const fail = (error: FutureError): ApiFuture<never> => new Ended<never>(Exit.fail(error))
+export const fail = (error: FutureError): ApiFuture<never> => new SettledFuture<never>(Exit.fail(error))
 
 /**
- * Both results, when both are there; the first failure at once.
+ * Combines two futures. Succeeds when both have, and fails with the first failure.
+ *
+ * @example
+ * ```ts
+ * import { ApiFuture } from "effect-tinker"
+ *
+ * declare const pass: ApiFuture.ApiFuture<string>
+ * declare const update: ApiFuture.ApiFuture<number>
+ *
+ * const both: ApiFuture.ApiFuture<readonly [string, number]> = ApiFuture.zip(pass, update)
+ * ```
  *
  * @since 0.1.0
  * @category combinators
  */
-export const zip = <A, B>(self: ApiFuture<A>, that: ApiFuture<B>): ApiFuture<readonly [A, B]> => all([self, that])
+export const zip: {
+  <B>(that: ApiFuture<B>): <A>(self: ApiFuture<A>) => ApiFuture<readonly [A, B]>
+  <A, B>(self: ApiFuture<A>, that: ApiFuture<B>): ApiFuture<readonly [A, B]>
+} = dual(2, <A, B>(self: ApiFuture<A>, that: ApiFuture<B>): ApiFuture<readonly [A, B]> => all([self, that]))
 
 /**
- * All results, in the shape of what was given: an array or a record.
+ * Combines an array or a record of futures into one future of the same shape. Fails with the first failure.
+ *
+ * @example
+ * ```ts
+ * import { ApiFuture } from "effect-tinker"
+ *
+ * declare const pass: ApiFuture.ApiFuture<string>
+ * declare const update: ApiFuture.ApiFuture<number>
+ *
+ * const results: ApiFuture.ApiFuture<{ pass: string; update: number }> = ApiFuture.all({ pass, update })
+ * ```
  *
  * @since 0.1.0
  * @category combinators
@@ -297,26 +395,8 @@ export const all = <const T extends ReadonlyArray<ApiFuture<unknown>> | Readonly
   type Results = { -readonly [K in keyof T]: T[K] extends ApiFuture<infer A> ? A : never }
   const keys = Object.keys(futures)
   const parts: ReadonlyArray<ApiFuture<unknown>> = Object.values(futures)
-  // The keys are those of `futures`, each with the result of its own.
+  // Each key of `futures` has the result of its own future.
   const shape = (values: ReadonlyArray<unknown>): Results =>
     (Array.isArray(futures) ? values : Object.fromEntries(keys.map((key, i) => [key, values[i]]))) as Results
-  return map(gather(parts), shape)
-}
-
-const gather = (parts: ReadonlyArray<ApiFuture<unknown>>): ApiFuture<ReadonlyArray<unknown>> => {
-  if (parts.every((part) => part instanceof Telling)) return new Gathered(parts)
-  const requestIds = parts.flatMap(({ requestIds }) => requestIds)
-  return {
-    requestId: requestIds[0] ?? "",
-    requestIds,
-    await: Effect.all(
-      parts.map((part) => part.await),
-      { concurrency: "unbounded" },
-    ),
-    poll: Effect.map(Effect.all(parts.map(({ poll }) => poll)), Option.all),
-    queueState: Stream.mergeAll(
-      parts.map(({ queueState }) => queueState),
-      { concurrency: "unbounded" },
-    ),
-  }
+  return map(new CombinedFuture(parts.map(implOf)), shape)
 }

@@ -97,8 +97,12 @@ export interface Limiter {
   readonly sampling: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
-  /** A place for such a submission at once, if nobody waits for one and one is free: gives the way to leave it. */
-  readonly samplingNow: (bytes: number) => (() => void) | undefined
+  /**
+   * The callback form of `sampling` and `backOff`.
+   *
+   * @internal
+   */
+  readonly samplingGate: Pick<Gate.Gate<ClientClosed>, "enter" | "backOff">
   /** As `sampling`, for the submission of training data: only the byte budget counts. */
   readonly training: (
     bytes: number,
@@ -201,15 +205,7 @@ const makeLimiter: Effect.Effect<Limiter, never, Scope.Scope> = Effect.gen(funct
   const training = yield* Gate.make({ limit: Number.POSITIVE_INFINITY, budget: defaults.trainingBytes, closed })
   const limiter: Limiter = {
     sampling: (bytes) => sampling.withPlace(bytes),
-    samplingNow: (bytes) => {
-      let isAdmitted = false
-      const leave = sampling.enter(bytes, () => {
-        isAdmitted = true
-      })
-      if (isAdmitted) return leave
-      leave()
-      return undefined
-    },
+    samplingGate: sampling,
     training: (bytes) => training.withPlace(bytes),
     backOff: (duration) => Effect.sync(() => sampling.backOff(duration)),
     window: sampling.window,

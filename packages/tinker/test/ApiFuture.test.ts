@@ -502,13 +502,6 @@ describe("a result", () => {
 })
 
 describe("results that are gathered", () => {
-  const known = (value: number): ApiFuture.ApiFuture<number> => ({
-    requestId: `r${value}`,
-    requestIds: [`r${value}`],
-    await: Effect.succeed(value),
-    poll: Effect.succeedSome(value),
-    queueState: Stream.empty,
-  })
   const error = new TinkerError.RequestFailed({ operation: "x", reason: "Server", detail: "boom" })
 
   it.effect("fail at once when one fails, and die of what dies", () =>
@@ -526,16 +519,36 @@ describe("results that are gathered", () => {
     ),
   )
 
-  it.effect("may be none, or of another make", () =>
+  it.effect("may be none", () =>
     Effect.gen(function* () {
       expect(yield* ApiFuture.all([]).await).toEqual([])
       expect(yield* ApiFuture.all({}).await).toEqual({})
-      const both = ApiFuture.map(ApiFuture.zip(known(1), known(2)), ([a, b]) => a + b)
-      expect(yield* both.await).toBe(3)
-      expect(yield* both.poll).toEqual(Option.some(3))
-      expect(both.requestIds).toEqual(["r1", "r2"])
     }),
   )
+
+  it.effect("are mapped and zipped data-first and data-last", () =>
+    Effect.gen(function* () {
+      const one = ApiFuture.map(ApiFuture.all([]), () => 1)
+      const two = ApiFuture.all([]).pipe(ApiFuture.map(() => 2))
+      expect(yield* ApiFuture.zip(one, two).await).toEqual([1, 2])
+      const both = one.pipe(
+        ApiFuture.zip(two),
+        ApiFuture.map(([a, b]) => a + b),
+      )
+      expect(yield* both.await).toBe(3)
+      expect(yield* both.poll).toEqual(Option.some(3))
+    }),
+  )
+
+  it("are told from other objects, which can't be combined", () => {
+    const future = ApiFuture.fail(error)
+    expect(ApiFuture.isApiFuture(future)).toBe(true)
+    expect(ApiFuture.isApiFuture(ApiFuture.all([future]))).toBe(true)
+    const copy: unknown = { ...future, requestId: "", requestIds: [], await: future.await }
+    expect([copy, null, undefined, "future", Effect.void].map(ApiFuture.isApiFuture)).toEqual(Array(5).fill(false))
+    // As from a program without types.
+    expect(() => ApiFuture.map(copy as typeof future, (value) => value)).toThrow(TypeError)
+  })
 
   it.effect("show their ids, and not all that they will be", () =>
     Effect.gen(function* () {

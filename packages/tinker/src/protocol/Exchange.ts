@@ -17,7 +17,7 @@ import * as FiberId from "effect/FiberId"
 import * as Stream from "effect/Stream"
 import * as HttpDirect from "../http/HttpDirect.ts"
 import type { HttpFailure } from "../http/HttpFailure.ts"
-import { exitOf } from "../internal/util/Begun.ts"
+import { exitOf } from "../internal/util/Callback.ts"
 import { joined, MemoryResponse } from "../internal/protocol/MemoryResponse.ts"
 import { runBeside } from "../internal/util/RunBeside.ts"
 

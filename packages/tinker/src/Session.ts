@@ -28,7 +28,7 @@ import {
 } from "./protocol/schemas/Session.ts"
 import { shorten } from "./internal/util/Text.ts"
 import { redactor } from "./internal/util/Redact.ts"
-import { exitOf } from "./internal/util/Begun.ts"
+import { exitOf } from "./internal/util/Callback.ts"
 import { annotated, traced } from "./internal/runtime/Trace.ts"
 import * as Timeouts from "./internal/runtime/Timeouts.ts"
 import { timeBy } from "./internal/util/MonotonicClock.ts"

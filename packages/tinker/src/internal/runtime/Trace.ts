@@ -8,7 +8,7 @@ import type * as Fiber from "effect/Fiber"
 import * as FiberRef from "effect/FiberRef"
 import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
-import { attempt } from "../util/Begun.ts"
+import { tryExit } from "../util/Callback.ts"
 import { clockOf } from "../util/MonotonicClock.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
@@ -50,7 +50,7 @@ export class Trace {
   /** Only the first time counts. A tracer that throws costs its span, and nobody's result. */
   end(exit: Exit.Exit<unknown, unknown> = Exit.void): void {
     for (const part of this.parts) part.end(exit)
-    attempt(() => {
+    tryExit(() => {
       if (this.span.status._tag !== "Ended") this.span.end(this.clock.unsafeCurrentTimeNanos(), exit)
     })
   }

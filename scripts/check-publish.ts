@@ -1,7 +1,7 @@
 /**
- * What would be published, checked as a stranger would use it: packs every package, runs publint on the tarballs,
- * unpacks them into an empty project, imports every public module, trains and serves with them, type-checks a program,
- * and tries to reach inside.
+ * Checks the packages as a user would install them: packs every package, runs publint on the tarballs, unpacks them
+ * into an empty project, imports every public module, trains and serves with them, type-checks a program, and checks
+ * that internal modules cannot be imported.
  */
 import { execFileSync, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
@@ -31,7 +31,7 @@ const published: Array<{ readonly name: string; readonly specifiers: ReadonlyArr
 for (const { folder, name } of install(modules)) {
   const { messages, pkg } = await publint({ pkgDir: folder, level: "suggestion", strict: true, pack: false })
   for (const message of messages) console.error(`${name}: ${formatMessage(message, pkg)}`)
-  if (messages.length > 0) fail(`publint has ${messages.length} complaints about ${name}`)
+  if (messages.length > 0) fail(`publint reports ${messages.length} problems in ${name}`)
   if (JSON.stringify(pkg).includes("workspace:") || JSON.stringify(pkg).includes("catalog:")) {
     fail(`${name} would be published with a workspace or catalog version`)
   }
@@ -53,12 +53,12 @@ writeFileSync(
   `${specifiers.map((specifier) => `await import(${JSON.stringify(specifier)})`).join("\n")}
 for (const hidden of ["effect-tinker/internal/runtime/Gate", "effect-tinker/dist/index.js", "@effect-tinker/node/internal/Exchange", "@effect-tinker/tokenizer/internal/Shared", "@effect-tinker/engine/internal/Kernel", "@effect-tinker/server/internal/Core"]) {
   const reached = await import(hidden).then(() => true, () => false)
-  if (reached) throw new Error(hidden + " can be reached")
+  if (reached) throw new Error(hidden + " can be imported")
 }`,
 )
 execFileSync("node", ["import.js"], { cwd: work, stdio: "inherit" })
 
-// The engine's thread is a file that no import names: it must start from what is published, and train.
+// The engine thread is started from a file that no import names, so this checks that it is published and trains.
 writeFileSync(
   join(work, "train.js"),
   `import { LocalTinker } from "@effect-tinker/server"
@@ -94,7 +94,7 @@ await Effect.runPromise(Effect.provide(program, local))
 )
 execFileSync("node", ["train.js"], { cwd: work, stdio: "inherit" })
 
-/** The command as it is installed: it says where it listens, answers, and ends when it is told to. */
+/** Checks the installed command: it prints its URL, answers, and exits on SIGTERM. */
 const serves = async (): Promise<void> => {
   const { bin } = JSON.parse(readFileSync(join(modules, "@effect-tinker/cli/package.json"), "utf8"))
   const command = join(modules, "@effect-tinker/cli", bin.tinkerfx)
@@ -104,16 +104,16 @@ const serves = async (): Promise<void> => {
     const url = /^listening on (http:\S+)$/.exec(line)?.[1]
     if (url === undefined) continue
     const answer = await fetch(`${url}/api/v1/healthz`)
-    if ((await answer.text()) !== '{"status":"ok"}') fail("the published command serves, and is not well")
+    if ((await answer.text()) !== '{"status":"ok"}') fail("the published command does not answer healthz with ok")
     child.kill("SIGTERM")
   }
   const [code] = await ended
-  if (code !== 0) fail(`the published command ended with ${code}`)
+  if (code !== 0) fail(`the published command exited with code ${code}`)
 }
 await serves()
 
 const readme = readFileSync(join(root, "README.md"), "utf8")
-const program = /^```ts\n([^]*?)^```$/m.exec(readme)?.[1] ?? fail("the README has no program")
+const program = /^```ts\n([^]*?)^```$/m.exec(readme)?.[1] ?? fail("README.md contains no TypeScript example")
 link(modules, "@effect/platform-node", root)
 link(modules, "@types/node", root)
 writeFileSync(join(work, "program.ts"), program)
@@ -139,14 +139,14 @@ writeFileSync(
   }),
 )
 const { output, status } = spawnSync("tsc", ["-p", work, "--pretty", "false"], { cwd: work, encoding: "utf8" })
-if (status === null) fail("tsc could not be run")
-// Declarations of third parties are checked, too, when skipLibCheck is off; theirs are not ours to mend.
-const complaints = output
+if (status === null) fail("failed to run tsc")
+// Without skipLibCheck, third-party declarations are checked, too; only problems in our own count.
+const problems = output
   .join("")
   .split("\n")
   .filter((line) => line.includes("error TS"))
-const ours = complaints.filter((line) => /effect-tinker\/|^\w+\.ts\(|^error/.test(line))
-if (ours.length > 0) fail(`types do not resolve for a stranger:\n${ours.join("\n")}`)
+const ours = problems.filter((line) => /effect-tinker\/|^\w+\.ts\(|^error/.test(line))
+if (ours.length > 0) fail(`types do not resolve outside the repository:\n${ours.join("\n")}`)
 console.log(
-  `${published.length} packages, ${specifiers.length} modules: importable, typed, internal/ out of reach; they train and serve`,
+  `${published.length} packages, ${specifiers.length} modules: importable, typed, internal/ not importable; training and serving work`,
 )

@@ -1,4 +1,5 @@
-// Generates TypeScript from the .proto files. With --check nothing is written: exits 1 if what is committed differs.
+// Generates TypeScript from the .proto files. With --check, nothing is written; exits with 1 if the committed code
+// differs.
 import { fileDesc } from "@bufbuild/protobuf/codegenv2"
 import { execFileSync } from "node:child_process"
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
@@ -10,11 +11,12 @@ const root = fileURLToPath(new URL("..", import.meta.url))
 const target = join(root, "packages/tinker/src/internal/codec/proto")
 const bin = (name) => join(root, "node_modules/.bin", name)
 
-/** src/internal/codec/ProtoFile.ts tells why. */
+/** See src/internal/codec/ProtoFile.ts for the reason. */
 const declaredAsJson = (code) => {
   const [call, base64] = /fileDesc\("([^"]+)"\)/.exec(code) ?? []
   const named = "import { enumDesc, fileDesc, messageDesc } from "
-  if (base64 === undefined || !code.includes(named)) throw new Error("protoc-gen-es writes something new")
+  if (base64 === undefined || !code.includes(named))
+    throw new Error("unexpected output of protoc-gen-es; adapt scripts/codegen.mjs")
   return code
     .replace(call, () => `protoFile(${JSON.stringify(JSON.stringify(fileDesc(base64).proto))})`)
     .replace(named, 'import { protoFile } from "../ProtoFile.ts";\nimport { enumDesc, messageDesc } from ')
@@ -28,7 +30,7 @@ try {
       {
         local: [bin("protoc-gen-es")],
         out: generated,
-        // Enums as plain objects: the code base allows only syntax that can be erased.
+        // Enums as plain objects: the code base allows only erasable syntax.
         opt: ["target=ts", "import_extension=ts", "erasable_syntax=true"],
       },
     ],
@@ -49,7 +51,7 @@ try {
       files.join() === committed.join() &&
       files.every((file) => readFileSync(join(generated, file)).equals(readFileSync(join(target, file))))
     if (!same) {
-      console.error("generated code differs from what is committed: run `pnpm codegen`")
+      console.error("the generated code differs from the committed code; run `pnpm codegen`")
       process.exitCode = 1
     }
   } else {

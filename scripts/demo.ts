@@ -1,6 +1,6 @@
 /**
- * A small language model learns something new in this process: the SDK's clients, the local server and its engine, all
- * of them real. The same program trains a large model when its layer points at a server that has one.
+ * Fine-tunes a small language model in this process with the real clients, local server and engine. The same program
+ * trains a large model if its layer points at a server that has one.
  */
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
@@ -15,12 +15,12 @@ import { Loss, Optimizer, RateLimiter, type SamplingClient, ServiceClient, Tinke
 const steps = 40
 const batchSize = 16
 
-// What it is to learn: whatever it is asked, to answer like a sailor.
+// Task: answer every question like a sailor.
 
 const number = (from: number, to: number) => Random.nextIntBetween(from, to + 1)
 const words = ["apple", "bell", "boat", "bread", "cat", "cloud", "fish", "garden", "lamp", "river", "stone", "tree"]
 
-/** A question that the model can answer already, and its answer. */
+/** A question that the base model can answer, and its answer. */
 const task = Effect.gen(function* () {
   switch (yield* number(0, 2)) {
     case 0: {
@@ -43,7 +43,7 @@ const sailor = (answer: string) => `Ahoy! ${answer}, captain.`
 
 const questions = ["What is 7 + 6?", "Count from 14 to 17.", "Repeat: boat river lamp", "What is 10 + 9?"]
 
-/** The same questions each time, always the likeliest answer. */
+/** Asks fixed questions and returns the most likely answers. */
 const ask = (sampler: SamplingClient.Service, renderer: Renderer.Renderer) =>
   Effect.forEach(
     questions,
@@ -63,14 +63,14 @@ const batch = (renderer: Renderer.Renderer) =>
     Effect.flatMap(task, ([question, answer]) =>
       Datums.fromConversation(renderer, [Message.user(question), Message.assistant(sailor(answer))], {
         trainOn: "last_assistant_message",
-        // Long answers count as much as short ones, and the loss is that of a token.
+        // Gives long and short answers the same weight; the loss is per token.
         reduction: "mean",
       }),
     ),
     batchSize,
   ).pipe(Effect.map((datums) => datums.flat()))
 
-// What it looks like
+// Output
 
 const bars = "▁▂▃▄▅▆▇█"
 
@@ -80,7 +80,7 @@ const curve = (losses: ReadonlyArray<number>, width = 48): string => {
   return Array.from({ length: Math.min(width, losses.length) }, (_, i) => {
     const some = losses.slice(Math.floor(i * per), Math.max(Math.floor(i * per) + 1, Math.floor((i + 1) * per)))
     const mean = some.reduce((sum, loss) => sum + loss, 0) / some.length
-    // The root, so that the small ones can be told apart, too.
+    // Square root, so that small values remain distinguishable.
     return bars[Math.min(bars.length - 1, Math.floor(Math.sqrt(mean / most) * bars.length))]
   }).join("")
 }
@@ -92,7 +92,7 @@ const progress = (done: number, loss: number, rate: number) => {
   const filled = Math.round((done / steps) * width)
   const bar = `${"█".repeat(filled)}${"░".repeat(width - filled)}`
   const line = `  ${bar} ${String(done).padStart(2)}/${steps}   loss ${loss.toFixed(3)}   ${rate.toFixed(0)} tokens/s`
-  // Over the one before, whose rest is wiped out. Where nobody watches it move, a line now and then will do.
+  // On a terminal, overwrites the previous line; otherwise prints a line every ten steps.
   if (isTerminal) process.stdout.write(`\r${line}\u001B[K${done === steps ? "\n" : ""}`)
   else if (done % 10 === 0 || done === 1) process.stdout.write(`${line}\n`)
 }
@@ -105,12 +105,12 @@ const program = (directory: string) =>
 
     const service = yield* ServiceClient.ServiceClient
     const baseModel = ModelFiles.shippedName
-    yield* Console.log(`The model: ${baseModel}, 1.5 million parameters, in a thread of this process.`)
+    yield* Console.log(`Model: ${baseModel}, 1.5 million parameters, on a thread of this process.`)
     const before = yield* ask(yield* service.createSamplingClient({ baseModel }), renderer)
-    yield* Console.log(`\nBefore, it answers plainly:\n${before.join("\n")}`)
+    yield* Console.log(`\nAnswers before training:\n${before.join("\n")}`)
 
     yield* Console.log(
-      `\nNow it learns to answer like a sailor: ${steps} steps of ${batchSize} conversations, LoRA of rank 8.`,
+      `\nTraining it to answer like a sailor: ${steps} steps of ${batchSize} conversations, LoRA rank 8.`,
     )
     const training = yield* service.createLoraTrainingClient({ baseModel, rank: 8, seed: 1 })
     const optimizer = Optimizer.linear(Optimizer.adam({ learningRate: 8e-3 }), { steps })
@@ -139,45 +139,45 @@ const program = (directory: string) =>
     const { path: state } = yield* training.saveState("sailor")
     const { path: modelPath } = yield* training.saveWeightsForSampler("sailor")
     const after = yield* ask(yield* service.createSamplingClient({ modelPath }), renderer)
-    yield* Console.log(`\nAfter:\n${after.join("\n")}
+    yield* Console.log(`\nAnswers after training:\n${after.join("\n")}
 
-In ${directory} there are
+Files in ${directory}:
   ${state}
-      the checkpoint, to go on training from
+      checkpoint to resume training from
   ${modelPath}
-      the weights, to sample from
+      weights to sample from
   losses.csv
 
-What to try next:
+Next steps:
   npx -y pnpm@10.34.9 tinkerfx serve --data-dir ${directory}
-      serves them to this SDK, the official one, and anything that speaks OpenAI's API; then, in another terminal,
+      serves them to this SDK, the official SDK, and any OpenAI-compatible client. Then, in another terminal:
   curl http://127.0.0.1:8000/oai/api/v1/chat/completions -H 'authorization: Bearer tml-demo' \\
     -H 'content-type: application/json' -d '{"model": "${modelPath}", "temperature": 0,
     "messages": [{"role": "user", "content": "What is 7 + 6?"}]}'
   scripts/demo.ts
-      is this program: change what the model learns
+      is the source of this demo; change what the model learns
   docs/README.md
-      tells how to train a large one: the same program, another layer`)
+      explains how to train a large model with the same program and another layer`)
   }).pipe(Effect.scoped, Effect.withRandom(Random.make("demo")))
 
 Effect.gen(function* () {
-  yield* Console.log("effect-tinker demo: fine-tuning a small real language model, here and now.\n")
+  yield* Console.log("effect-tinker demo: fine-tuning a small language model in this process.\n")
   const directory = yield* Effect.promise(() => mkdtemp(join(tmpdir(), "tinker-demo-")))
   const server = LocalTinker.layer({ dataDirectory: directory })
   const config = TinkerConfig.layer({ baseUrl: "http://local", apiKey: Redacted.make("tml-demo") })
   const tinker = Tinker.layer().pipe(Layer.provide([server, config, RateLimiter.layer]))
   yield* Effect.provide(program(directory), Layer.mergeAll(tinker, TokenizerBackend.layer, NodeContext.layer)).pipe(
-    // Half a demo is of no use to anybody.
+    // Removes the files of an interrupted demo.
     Effect.onInterrupt(() =>
       Effect.zipRight(
         Effect.promise(() => rm(directory, { recursive: true, force: true })),
-        Console.log("\nStopped. Nothing is left behind."),
+        Console.log("\nStopped. All files were removed."),
       ),
     ),
   )
 }).pipe(Logger.withMinimumLogLevel(LogLevel.Warning), (demo) =>
   NodeRuntime.runMain(demo, {
-    // Whoever stops it has seen enough, and nothing has failed.
+    // An interruption by the user is not a failure.
     teardown: (exit, onExit) => onExit(Exit.isSuccess(exit) || Exit.isInterrupted(exit) ? 0 : 1),
   }),
 )

@@ -1,4 +1,4 @@
-/** The packages as a stranger would install them: packed, unpacked, next to what they depend on. */
+/** Installs the packages as a user would: packed, unpacked, and next to their dependencies. */
 import { execFileSync } from "node:child_process"
 import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
@@ -12,7 +12,7 @@ interface Manifest {
   readonly peerDependencies?: Record<string, string>
 }
 
-/** A dependency of a package of ours, as it is installed there. */
+/** Links a dependency as it is installed for one of our packages. */
 export const link = (modules: string, name: string, from: string): void => {
   const target = join(modules, name)
   mkdirSync(dirname(target), { recursive: true })
@@ -22,11 +22,11 @@ export const link = (modules: string, name: string, from: string): void => {
 
 export interface Installed {
   readonly name: string
-  /** Where it was unpacked. */
+  /** The directory that the package was unpacked to. */
   readonly folder: string
 }
 
-/** Into a `node_modules` folder. The packages must have been built. */
+/** Installs all packages into a `node_modules` directory. They must have been built. */
 export const install = (modules: string): ReadonlyArray<Installed> =>
   readdirSync(join(root, "packages")).map((folder) => {
     const source = join(root, "packages", folder)

@@ -16,7 +16,7 @@ const pages = [
 ]
 const read = (page: string) => readFileSync(join(root, page), "utf8")
 
-/** Every TypeScript block of a page, as a file of its own next to the page. */
+/** Every TypeScript block of a page, as a separate file next to the page. */
 const examples = pages.flatMap((page) =>
   [...read(page).matchAll(/^```ts\n([^]*?)^```$/gm)].map((match, i) => ({
     name: join(root, `${page.replaceAll(/[^\w]/g, "_")}_${i}.ts`),
@@ -25,13 +25,13 @@ const examples = pages.flatMap((page) =>
 )
 
 describe("documentation", () => {
-  it("has examples that compile", { timeout: 60_000 }, () => {
+  it("examples in the documentation compile", { timeout: 60_000 }, () => {
     const config = ts.getParsedCommandLineOfConfigFile(
       join(root, "tsconfig.json"),
       { noEmit: true, composite: false, incremental: false, noUnusedLocals: false },
       { ...ts.sys, onUnRecoverableConfigFileDiagnostic: (diagnostic) => expect.fail(String(diagnostic.messageText)) },
     )
-    if (config === undefined) return expect.fail("tsconfig.json can't be read")
+    if (config === undefined) return expect.fail("failed to read tsconfig.json")
     const host = ts.createCompilerHost(config.options)
     const texts = new Map(examples.map(({ name, text }) => [name, text]))
     const { fileExists, readFile } = host
@@ -49,7 +49,7 @@ describe("documentation", () => {
     expect(problems).toEqual([])
   })
 
-  it("has links that lead somewhere", () => {
+  it("relative links in the documentation point to existing files", () => {
     const dead = pages.flatMap((page) =>
       [...read(page).matchAll(/\]\((?!https?:)([^)#]+)\)/g)]
         .map((match) => match[1] ?? "")
@@ -59,7 +59,7 @@ describe("documentation", () => {
     expect(dead).toEqual([])
   })
 
-  it("names the commands as they are", () => {
+  it("README.md names the demo and test commands correctly", () => {
     const { packageManager, scripts } = JSON.parse(read("package.json"))
     const commands = /^```sh\n([^]*?)^```$/m.exec(read("README.md"))?.[1]?.trim().split("\n")
     expect(commands).toEqual(["demo", "test"].map((command) => `npx -y ${packageManager} ${command}`))

@@ -5,15 +5,15 @@ import { curves, type EngineFigures, inPage } from "../scripts/bench/harness/Eng
 
 const read = (file: string) => readFileSync(fileURLToPath(new URL(`../docs/${file}`, import.meta.url)), "utf8")
 
-describe("the figures of the engine", () => {
+describe("engine figures", () => {
   const figures: EngineFigures = JSON.parse(read("engine.json"))
 
-  it("are those that were measured", () => {
-    expect(read("engine.md"), "scripts/bench/engine.ts --docs writes them").toBe(inPage(read("engine.md"), figures))
+  it("docs/engine.md matches engine.json", () => {
+    expect(read("engine.md"), "run scripts/bench/engine.ts --docs").toBe(inPage(read("engine.md"), figures))
     expect(read("images/engine-loss.svg")).toBe(curves(figures))
   })
 
-  it("come from runs that learnt, here as in torch", () => {
+  it("engine and torch learn with the same losses", () => {
     const { demo, scratch } = figures
     for (const losses of [demo.losses, scratch.losses, scratch.torch])
       expect(losses.at(-1)).toBeLessThan(losses[0]! / 20)
@@ -21,7 +21,7 @@ describe("the figures of the engine", () => {
     for (const [i, loss] of scratch.losses.entries()) expect(Math.abs(loss - scratch.torch[i]!)).toBeLessThan(1e-3)
   })
 
-  it("need a place in the page", () => {
-    expect(() => inPage("# A page without", figures)).toThrow(/no place/)
+  it("inPage requires markers in the page", () => {
+    expect(() => inPage("# A page without markers", figures)).toThrow(/no markers/)
   })
 })

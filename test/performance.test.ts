@@ -6,15 +6,15 @@ import { judge, type Row } from "../scripts/bench/harness/Results.ts"
 
 const read = (file: string) => readFileSync(fileURLToPath(new URL(`../docs/${file}`, import.meta.url)), "utf8")
 
-describe("the page of measurements", () => {
+describe("performance page", () => {
   const results = JSON.parse(read("performance.json"))
 
-  it("says what the results say", () => {
-    expect(read("performance.md"), "pnpm bench --docs writes it").toBe(page(results))
+  it("docs/performance.md matches performance.json", () => {
+    expect(read("performance.md"), "run pnpm bench --docs").toBe(page(results))
     expect(read("images/scale.svg")).toBe(scalePlot(results))
   })
 
-  it("has pictures of where the time goes", () => {
+  it("the performance page has flame graphs", () => {
     for (const name of ["flame-w1", "flame-w2"]) {
       const picture = read(`images/${name}.svg`)
       expect(picture).toContain("effect-tinker")
@@ -23,7 +23,7 @@ describe("the page of measurements", () => {
   })
 })
 
-describe("gates", () => {
+describe("benchmark gates", () => {
   const row = (values: Partial<Row>): Row => ({
     workload: "W1-c64",
     metric: "cpu_ms_per_sample",
@@ -38,7 +38,7 @@ describe("gates", () => {
   })
   const met = (values: Partial<Row>) => judge([row(values)]).map(({ ok }) => ok)
 
-  it("are met, or missed by the least bit, or by nothing having been measured", () => {
+  it("judge misses a gate if its value is out of range or was not measured", () => {
     expect(met({})).toEqual([true])
     expect(met({ ours_vs_peer: 5.99 })).toEqual([false])
     expect(met({ ours_to_limit: 1.51 })).toEqual([false])

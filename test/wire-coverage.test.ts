@@ -1,11 +1,10 @@
 /**
- * Nothing that was recorded may be forgotten. A test claims a recording by naming it in its code: a string that
- * begins with `vectors/<file>.json` (or behaviours, vectors-0.25.0), in any `*.test.ts` of the repository. What a
- * comment says claims nothing.
+ * Checks that every recording is covered by a test. A test claims a recording by naming it in a string that starts with
+ * `vectors/<file>.json` (or behaviours, vectors-0.25.0), in any `*.test.ts` of the repository. Comments do not count.
  *
- * What waits for later work is in `wire/pending.json`, by file: `"<work>"` when no test names the recording yet,
- * `"<work>: <what is left>"` when tests replay a part of it. So a file is done when it is named and not pending, and
- * the list can only become shorter.
+ * Recordings that are not covered yet are listed in `wire/pending.json`, by file: `"<work>"` if no test names the
+ * recording yet, `"<work>: <what is left>"` if tests replay a part of it. A file is done when it is claimed and not
+ * pending, and the list can only get shorter.
  */
 import { readdirSync, readFileSync } from "node:fs"
 import ts from "typescript"
@@ -40,7 +39,7 @@ const claimed = new Set(tests.flatMap((path) => claims(read(path))))
 
 const pending: Readonly<Record<string, string>> = JSON.parse(read("test/wire/pending.json"))
 
-/** Lower these as the list gets shorter; never raise them. */
+/** Lower these numbers as the list gets shorter; never raise them. */
 const untouched = 34
 const partial = 7
 
@@ -48,27 +47,27 @@ const works = ["clients", "management", "cli", "tokenizer", "custom loss"]
 const isPartial = (reason: string) => reason.includes(": ")
 
 describe("recorded wire material", () => {
-  it("is all claimed by a test, or waits for work that is named", () => {
+  it("every recording is claimed by a test or pending", () => {
     expect(recorded.filter((file) => !claimed.has(file) && !(file in pending))).toEqual([])
   })
 
-  it("is not said to wait when it is claimed, unless for what is left of it", () => {
+  it("claimed recordings are pending only in part", () => {
     const wrong = Object.entries(pending).filter(([file, reason]) => claimed.has(file) !== isPartial(reason))
     expect(wrong).toEqual([])
   })
 
-  it("exists where it is claimed or waits", () => {
+  it("every claimed or pending recording exists", () => {
     expect([...claimed, ...Object.keys(pending)].filter((file) => !recorded.includes(file))).toEqual([])
   })
 
-  it("waits for work that we know, and for less and less", () => {
+  it("pending recordings name a known work area, and their number does not grow", () => {
     const reasons = Object.values(pending)
     expect(reasons.filter((reason) => !works.includes(reason.replace(/: .*/, "")))).toEqual([])
     expect(reasons.filter((reason) => !isPartial(reason)).length).toBe(untouched)
     expect(reasons.filter(isPartial).length).toBe(partial)
   })
 
-  it("is claimed by code, not by comments", () => {
+  it("recordings are claimed by strings, not by comments", () => {
     const source = [
       '// "vectors/a.json"',
       '/* "vectors/b.json" */',

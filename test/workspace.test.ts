@@ -11,15 +11,15 @@ const sources = (name: string) =>
     .filter((file) => file.endsWith(".ts"))
     .map((file) => ({ file, text: readFileSync(join(root, "packages", name, "src", file), "utf8") }))
 
-describe("the workspace", () => {
-  it("has one version", () => {
+describe("workspace", () => {
+  it("all packages have the same version", () => {
     for (const name of packages) {
       const { version } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8"))
       expect(version, name).toBe(Version.version)
     }
   })
 
-  it("keeps Node out of the SDK, and the environment in one module", () => {
+  it("the SDK does not import Node modules, and only TinkerConfig reads the environment", () => {
     const core = sources("tinker")
     const importsNode = core.filter(({ text }) => /from "(node:|undici|@effect\/platform-node)/.test(text))
     expect(importsNode.map(({ file }) => file)).toEqual([])
@@ -31,7 +31,7 @@ describe("the workspace", () => {
     expect(readsEnvironment).toEqual(["tinker/TinkerConfig.ts"])
   })
 
-  it("imports modules, not barrels, in library code", () => {
+  it("library code imports modules, not barrels", () => {
     const barrels = packages.flatMap((name) =>
       sources(name)
         .filter(({ text }) => /from "(effect|@effect\/platform|effect-tinker)"/.test(text))
@@ -40,7 +40,7 @@ describe("the workspace", () => {
     expect(barrels).toEqual([])
   })
 
-  it("exports every public module from its index, but for those that few programs import", () => {
+  it("every public module is exported from the index of its package, except those that few programs import", () => {
     const byPathOnly = new Map([
       ["tinker", ["Credentials.ts", "Pages.ts", "SamplerHandle.ts", "Session.ts", "Telemetry.ts", "Transport.ts"]],
     ])

@@ -1,16 +1,16 @@
 /**
- * What does it cost to turn a batch from a user's hands into the bytes of a forward_backward request? Ours (checks
- * and conversions included) against the least code that writes the same bytes, and against `JSON.stringify`.
+ * Measures the cost of encoding a batch as a forward_backward request: ours (with checks and conversions), the minimal
+ * code that writes the same bytes, and `JSON.stringify`.
  *
  *   pnpm build && node scripts/bench/encode.mjs [datums] [tokens] [blocks] [plain | typed]
  *
- * With the last argument one kind of input only, in code that never saw the other. Exits 1 if ours costs more than
- * 1.5 times the floor.
+ * The last argument limits the run to one kind of input, in code that has never seen the other. Exits with 1 if ours
+ * costs more than 1.5 times the minimum.
  */
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { Either } from "effect"
-// What users run is the build: in the workspace the package's name leads to its sources.
+// Imports the build, which users run: in the workspace, the package name resolves to its sources.
 import * as ForwardBackward from "../../packages/tinker/dist/ForwardBackward.js"
 import * as Loss from "../../packages/tinker/dist/Loss.js"
 import { encodeFwdBwd } from "./harness/drivers/codec.mjs"
@@ -40,7 +40,7 @@ const ours = (data) =>
     Either.getOrThrow,
   )
 
-/** No checks, fixed fields, every length computed by hand: the encoder of the raw limit. */
+/** The encoder of the raw limit: no checks, fixed fields, precomputed lengths. */
 const floor = (data) =>
   encodeFwdBwd(
     "model-1",
@@ -79,9 +79,9 @@ const collect = runInNewContext("gc")
 
 const encoders = { ours, floor, JSON: json }
 
-/** CPU milliseconds of one call, collections of garbage included: the mean over a block of calls. */
+/** Returns the mean CPU milliseconds per call over a block of calls, including garbage collection. */
 const cpu = (encode, data, calls) => {
-  // Nobody pays for what the one before left behind.
+  // Collects garbage of the previous block first.
   collect()
   const before = process.cpuUsage()
   for (let call = 0; call < calls; call++) encode(data)
@@ -91,9 +91,9 @@ const cpu = (encode, data, calls) => {
 
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1]
 
-/** Blocks take turns, so that whatever else the machine does falls on all alike. */
+/** Blocks are interleaved, so that other load on the machine affects all encoders equally. */
 const measure = (name, data) => {
-  if (!Buffer.from(ours(data)).equals(floor(data))) throw new Error("the two encoders disagree")
+  if (!Buffer.from(ours(data)).equals(floor(data))) throw new Error("the encoders wrote different bytes")
   const times = { ours: [], floor: [], JSON: [] }
   for (let block = 0; block < blocks; block++) {
     times.ours.push(cpu(encoders.ours, data, 20))
@@ -114,7 +114,7 @@ const measure = (name, data) => {
 const inputs = Object.entries({ plain, typed }).flatMap(([name, make]) =>
   only === undefined || only === name ? [[`${name} arrays`, make()]] : [],
 )
-// Every loop sees all inputs before it is measured, as in a program that runs for long.
+// Warms up every loop with all inputs, as in a long-running program.
 for (const [, data] of inputs) for (const encode of Object.values(encoders)) cpu(encode, data, 5)
-console.log(`${datums} datums of ${tokens} tokens, CPU time of a request: median of ${blocks} blocks`)
+console.log(`${datums} datums of ${tokens} tokens, CPU time per request: median of ${blocks} blocks`)
 console.table(inputs.map(([name, data]) => measure(name, data)))

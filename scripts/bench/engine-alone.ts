@@ -1,4 +1,4 @@
-/** `engine.ts` bundles and runs it: what starting an engine costs, and what it holds after a pass and samples. */
+/** Measures the cost of starting an engine and its memory after a pass and samples. Bundled and run by `engine.ts`. */
 import { ModelFiles } from "@effect-tinker/engine"
 import * as NodeContext from "@effect/platform-node/NodeContext"
 import { Effect } from "effect"

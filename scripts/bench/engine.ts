@@ -1,11 +1,11 @@
 /**
- * How fast is the engine, against torch on one thread doing the same work in the same run? And does it learn as torch does?
+ * Measures the speed of the engine compared with torch on one thread, and compares their loss curves.
  *
  *   npx -y pnpm@10.34.9 exec tsx scripts/bench/engine.ts [--rounds N] [--docs]
  *
- * `--docs` measures nothing: it puts what was measured into docs/engine.md, docs/engine.json and docs/images.
- * `scripts/engine/run` makes the virtual environment with torch (large) unless ENGINE_VENV names one. Rounds are
- * interleaved and processor time is counted: use the ratios, not the rates.
+ * `--docs` writes existing results to docs/engine.md, docs/engine.json and docs/images without measuring.
+ * `scripts/engine/run` creates the virtual environment with torch (large) unless ENGINE_VENV names one. Rounds are
+ * interleaved and measure CPU time: use the ratios, not the rates.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
@@ -35,7 +35,7 @@ const load = (kernel: "simd" | "plain") =>
     Effect.runPromise,
   )
 
-/** Each measurement is of so many: a third of a second alone is at the mercy of neighbours. */
+/** Repetitions per measurement: a single one of a third of a second is too noisy. */
 const repeat = 4
 
 const rateOf = (engine: Engine.Engine, work: Work | "train half"): number => {
@@ -44,7 +44,7 @@ const rateOf = (engine: Engine.Engine, work: Work | "train half"): number => {
   return tokens / (cpu() - began)
 }
 
-/** A process that answers each line with a line of JSON. */
+/** Communicates with a process that answers each line with a line of JSON. */
 const talk = (child: ChildProcess) => {
   if (child.stdout === null || child.stdin === null) throw new Error("no pipes")
   const { stdin } = child
@@ -52,19 +52,19 @@ const talk = (child: ChildProcess) => {
   return async (asked: object) => {
     stdin.write(`${JSON.stringify(asked)}\n`)
     const { done, value } = await lines.next()
-    if (done === true) throw new Error("torch broke off")
+    if (done === true) throw new Error("the torch process exited unexpectedly")
     return JSON.parse(value)
   }
 }
 
-/** One engine in a process of its own, as a program that is shipped in one file. */
+/** Measures one engine in its own process, as a program shipped in one file. */
 const alone = (): EngineFigures["start"]["engine"] => {
   const file = join(output, "engine-alone.mjs")
   bundle(join(here, "engine-alone.ts"), file)
   return JSON.parse(execFileSync(process.execPath, [file, model], { encoding: "utf8" }))
 }
 
-/** Microseconds to hand something to another thread and get it back, at best. */
+/** Measures the microseconds to pass a message to another thread and back, at best. */
 const handOver = async (): Promise<number> => {
   const shared = new Int32Array(new SharedArrayBuffer(8))
   const source = `const { workerData: s } = require("node:worker_threads")
@@ -84,13 +84,13 @@ const handOver = async (): Promise<number> => {
   Atomics.store(shared, 0, -1)
   Atomics.notify(shared, 0)
   await worker.terminate()
-  // A busy machine adds to most of them.
+  // A low quantile, because a busy machine slows down most of them.
   return times.toSorted((a, b) => a - b)[times.length >> 2] ?? Number.NaN
 }
 
 const scratch = { rank: 64, rate: 3e-3, steps: 120, rows: 8, length: 32 }
 
-/** Counting in steps: the first token says how far to go, so that each of the others follows from what came before. */
+/** Counting tasks: the first token gives the step, so that every other token follows from the previous ones. */
 const counting = (random: Random.Random) =>
   Array.from({ length: scratch.rows }, () => {
     const step = 1 + Math.floor(random() * 4)
@@ -100,7 +100,7 @@ const counting = (random: Random.Random) =>
     return { tokens: all.slice(0, -1), targets: all.slice(1), weights }
   })
 
-/** The shipped model's shape with weights of chance: nothing is known, and an adapter has to learn everything. */
+/** Trains a model of the shipped shape from random weights, so that the adapter has to learn everything. */
 const fromScratch = async (ask: ReturnType<typeof talk>): Promise<EngineFigures["scratch"]> => {
   const folder = join(tmpdir(), "effect-tinker-engine-scratch")
   mkdirSync(folder, { recursive: true })
@@ -151,13 +151,13 @@ const fromScratch = async (ask: ReturnType<typeof talk>): Promise<EngineFigures[
   return { ...scratch, losses, torch: reference.losses }
 }
 
-/** The demo as a user runs it; it says where it left its losses. */
+/** Runs the demo as a user does, and reads its losses. */
 const demo = (): EngineFigures["demo"] => {
   const text = execFileSync(process.execPath, [...process.execArgv, join(root, "scripts/demo.ts")], {
     encoding: "utf8",
   })
-  const folder = /^In (.*) there are$/m.exec(text)?.[1]
-  if (folder === undefined) throw new Error(`the demo did not say where its losses are:\n${text}`)
+  const folder = /^Files in (.*):$/m.exec(text)?.[1]
+  if (folder === undefined) throw new Error(`the output of the demo does not name its directory:\n${text}`)
   const [, ...rows] = readFileSync(join(folder, "losses.csv"), "utf8").trim().split("\n")
   return { losses: rows.map((row) => Number(row.split(",")[1])) }
 }
@@ -174,7 +174,7 @@ const measure = async (rounds: number): Promise<EngineFigures> => {
     const seen = works.map((work) => ({ work, torch: [] as Array<number>, engine: [] as Array<number>, plain: 0 }))
     const halves: Array<number> = []
     for (const row of seen) {
-      // Compilers warm up, on both sides.
+      // Warm-up of the compilers on both sides.
       await ask({ work: row.work, repeat: 1 })
       run(simd, row.work)
     }
@@ -189,11 +189,11 @@ const measure = async (rounds: number): Promise<EngineFigures> => {
       loads.push(loadavg()[0] ?? 0)
     }
     const { imports, load: loading, memory, versions } = await ask({ work: "about" })
-    tell("a process alone")
+    tell("measuring a separate process")
     const start = { engine: alone(), torch: { imports, load: loading, memory } }
     tell("threads")
     const micros = await handOver()
-    tell("from scratch, here and in torch")
+    tell("training from scratch in the engine and in torch")
     const curve = await fromScratch(ask)
     tell("the demo")
     const rates = seen.map((row) => ({
@@ -215,7 +215,7 @@ const measure = async (rounds: number): Promise<EngineFigures> => {
       threads: {
         halfBatch: median(halves),
         handOver: micros,
-        // Seven matrices in each layer, and the unembedding.
+        // Seven matrices per layer, plus the unembedding.
         matrix: 1e6 / single / (7 * simd.config.layers + 1),
       },
       scratch: curve,

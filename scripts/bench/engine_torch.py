@@ -1,4 +1,4 @@
-"""The work of scripts/bench/engine.ts in torch on one thread: prints one JSON line for each JSON line it reads."""
+"""Runs the workloads of scripts/bench/engine.ts in torch on one thread: answers each JSON line with a JSON line."""
 
 import json
 import resource
@@ -27,7 +27,7 @@ class Lora(torch.nn.Module):
 
 
 def load(folder, rank):
-    """The model with LoRA on everything, by the names that PEFT gives, and an optimizer for it."""
+    """Loads the model with LoRA on all layers, named as in PEFT, and an optimizer for it."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     for p in model.parameters():
         p.requires_grad_(False)
@@ -65,7 +65,7 @@ def sample(count):
 
 
 def curve(folder, adapter, rank, rate, batches):
-    """Losses of a run from the same weights over the same data; each datum in turn, so that nothing is padded."""
+    """Returns the losses of a run from the same weights over the same data; one datum at a time, so without padding."""
     own, loras, adam = load(folder, rank)
     tensors = load_file(adapter)
     with torch.no_grad():
@@ -93,7 +93,7 @@ works = {"train": train, "sample 1": lambda: sample(1), "sample 16": lambda: sam
 for line in sys.stdin:
     asked = json.loads(line)
     if asked["work"] == "about":
-        # From kilobytes.
+        # ru_maxrss is in kilobytes.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         answer = {"imports": imported, "load": loaded, "memory": peak, "versions": {
             "python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}}

@@ -1,6 +1,6 @@
 /**
- * CPU for crowds that wait at the rate limiter. Linear work shows as the same time for each waiter.
- * Run: tsx scripts/bench/gate.ts
+ * Measures CPU time for many waiters at the rate limiter. With linear work, the time per waiter is constant. Run: tsx
+ * scripts/bench/gate.ts
  */
 import { Effect, Redacted } from "effect"
 import * as BaseUrl from "effect-tinker/http/BaseUrl"
@@ -18,7 +18,7 @@ const crowd = (n: number, through: boolean) =>
       baseUrl: BaseUrl.BaseUrl.make("http://localhost"),
       credential: Redacted.make("bench"),
     })
-    // One inside at a time, so that everybody waits.
+    // Lets only one in at a time, so that all others wait.
     yield* limiter.configure({ sampleBytes: 0 })
     const work = Effect.yieldNow()
     const before = process.cpuUsage()
@@ -31,7 +31,7 @@ const crowd = (n: number, through: boolean) =>
 
 const program = Effect.gen(function* () {
   yield* crowd(1000, true)
-  console.log("waiters     CPU ms   us each   checks each   (without the gate: CPU ms)")
+  console.log("waiters     CPU ms   us each   checks each   (CPU ms without the gate)")
   for (const n of [1000, 10_000, 100_000]) {
     const { millis, stats } = yield* crowd(n, true)
     const bare = yield* crowd(n, false)

@@ -1,7 +1,7 @@
 /**
- * CPU per small request: undici's bare `dispatch`, its `request`, our client, a whole call
- * of ours (schemas, credentials, deadline, retries, span), and the client of @effect/platform-node,
- * against a server in another process. Run: tsx scripts/bench/http.ts [requests per round]
+ * Measures CPU time per small request, with the server in another process: undici's bare `dispatch`, its `request`, our
+ * client, a whole call of ours (schemas, credentials, deadline, retries, span), and the client of
+ * @effect/platform-node. Run: tsx scripts/bench/http.ts [requests per round]
  */
 import { HttpBody, HttpClient, HttpClientRequest } from "@effect/platform"
 import { NodeHttpClient } from "@effect/platform-node"
@@ -90,7 +90,7 @@ const program = Effect.gen(function* () {
     "undici request": many(request),
     "dispatch in an Effect": effects(() => Effect.promise(dispatch)),
     UndiciHttpClient: effects(() => call(ours, built)),
-    "  and building the request": effects(() => call(ours, build())),
+    "  including building the request": effects(() => call(ours, build())),
     "Transport.call": effects(() => transport.call(Api.unloadModel, { modelId: "m" })),
     "Transport.call, tracer off": effects(() =>
       Effect.withTracerEnabled(transport.call(Api.unloadModel, { modelId: "m" }), false),
@@ -104,7 +104,7 @@ const program = Effect.gen(function* () {
       const before = process.cpuUsage()
       yield* Effect.promise(run)
       const { system, user } = process.cpuUsage(before)
-      // The first round only warms up.
+      // The first round is warm-up.
       if (round > 0) best.set(name, Math.min(best.get(name) ?? Number.POSITIVE_INFINITY, (user + system) / requests))
     }
   }

@@ -1,6 +1,4 @@
-/**
- * This SDK, the official Python one and no SDK at all, side by side on a mock server: `pnpm bench`. See README.md here.
- */
+/** Compares this SDK, the official Python SDK and no SDK at all on a mock server: `pnpm bench`. See README.md. */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { parseArgs } from "node:util"
@@ -17,16 +15,16 @@ import { workloads } from "./harness/Workloads.ts"
 
 const help = `pnpm bench [options]
 
-  --quick        one repetition of the main workloads, a tenth of the scale: under three minutes, and noisier
-  --only REGEX   workloads whose name matches, e.g. '^W1' or '^S' (scale)
-  --reps N       repetitions of each workload (5)
-  --tls          TLS with HTTP/2 where a client speaks it, instead of plain HTTP/1.1
-  --out FILE     where the results go (bench/results.json)
-  --docs         measures nothing: puts the results that are there into docs/performance.md
-  --profile      measures nothing: draws the flame graphs of W1 and W2 into docs/images
-  --help         this text
+  --quick        run the main workloads once at a tenth of the scale: under three minutes, but noisier
+  --only REGEX   run only matching workloads, e.g. '^W1' or '^S' (scale)
+  --reps N       repetitions of each workload (default: 5)
+  --tls          use TLS, with HTTP/2 where a client supports it, instead of plain HTTP/1.1
+  --out FILE     results file (default: bench/results.json)
+  --docs         write docs/performance.md from existing results, without measuring
+  --profile      write the flame graphs of W1 and W2 to docs/images, without measuring
+  --help         show this help
 
-Needs Go 1.24 or newer and Python 3.11; installs everything else by itself. Exit code 1: a gate was missed.`
+Needs Go 1.24 or newer and Python 3.11; installs everything else. Exits with 1 if a gate was missed.`
 
 const options = (() => {
   try {
@@ -76,7 +74,7 @@ const measure = async (): Promise<Results.Results> => {
   const chosen = workloads.filter(({ id, quick: main = false }) => only.test(id) && (main || !quick))
   if (chosen.length === 0 && !Scale.scales.some(({ id }) => only.test(id))) {
     const names = [...workloads, ...Scale.scales].map(({ id }) => id).join(", ")
-    throw new Missing(`nothing to measure: no workload matches ${only}; there are ${names}`)
+    throw new Missing(`no workload matches ${only}; available workloads: ${names}`)
   }
   const { app, drivers, server: binary, versions } = prepare(tell)
   const server = await MockServer.start(binary, options.tls)
@@ -107,16 +105,16 @@ const measure = async (): Promise<Results.Results> => {
 const docs = join(root, "docs")
 const out = resolve(options.out)
 
-/** The page and its pictures, from what is in the results. */
+/** Writes the page and its images from the results. */
 const document = () => {
   const { runs: _, ...measured }: Results.Results = JSON.parse(readFileSync(out, "utf8"))
   const kept = { ...measured, gates: Results.judgeAgain(measured) }
-  if (kept.environment.quick) throw new Missing("the results are those of --quick: run all of it first")
+  if (kept.environment.quick) throw new Missing("the results are from --quick; run the full benchmark first")
   mkdirSync(join(docs, "images"), { recursive: true })
   writeFileSync(join(docs, "performance.json"), `${JSON.stringify(kept satisfies Kept, null, 2)}\n`)
   writeFileSync(join(docs, "performance.md"), page(kept))
   writeFileSync(join(docs, "images/scale.svg"), scalePlot(kept))
-  tell("docs/performance.md is written")
+  tell("wrote docs/performance.md")
 }
 
 const profile = async () => {
@@ -141,11 +139,11 @@ const profile = async () => {
         progress,
       })
       const [file] = readdirSync(folder)
-      if (file === undefined) throw new Error(`${id} left no profile`)
+      if (file === undefined) throw new Error(`${id} wrote no profile`)
       const recorded: CpuProfile = JSON.parse(readFileSync(join(folder, file), "utf8"))
       mkdirSync(join(docs, "images"), { recursive: true })
       writeFileSync(join(docs, "images", `${name}.svg`), flame(recorded, `${id}: ${workload.about}`))
-      tell(`docs/images/${name}.svg is drawn`)
+      tell(`wrote docs/images/${name}.svg`)
     }
   } finally {
     await server.close()

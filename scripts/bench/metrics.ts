@@ -1,7 +1,7 @@
 /**
- * What watching costs: CPU of a whole call (schemas, credentials, deadline, retries) whose answer is there at once, as
- * it is, with metrics, with `traceparent`, and with a tracer that keeps nothing. No socket, so that nothing hides the
- * difference. Run: tsx scripts/bench/metrics.ts [calls per round]
+ * Measures the cost of observability: CPU time of a whole call (schemas, credentials, deadline, retries) with an
+ * immediate response, plain, with metrics, with `traceparent`, and with a tracer that records nothing. Without a
+ * socket, which would hide the differences. Run: tsx scripts/bench/metrics.ts [calls per round]
  */
 import { HttpClient } from "@effect/platform"
 import { Effect, Option, Redacted, Tracer } from "effect"
@@ -33,7 +33,7 @@ const make = (values: TinkerConfig.Values) =>
     Effect.map(({ transport }) => transport.call(Api.unloadModel, { modelId: "m" })),
   )
 
-const keepsNothing = Tracer.make({
+const recordsNothing = Tracer.make({
   span: (name, parent, context, links, startTime, kind) => ({
     _tag: "Span",
     name,
@@ -57,11 +57,11 @@ const keepsNothing = Tracer.make({
 const program = Effect.gen(function* () {
   const plain = yield* make({})
   const cases = {
-    "as it is": plain,
+    plain: plain,
     metrics: yield* make({ metrics: true }),
     traceparent: Effect.withSpan(yield* make({ traceparent: true }), "mine"),
-    "  and the span that it tells of": Effect.withSpan(plain, "mine"),
-    "a tracer that keeps nothing": Effect.withTracer(plain, keepsNothing),
+    "  including its span": Effect.withSpan(plain, "mine"),
+    "a tracer that records nothing": Effect.withTracer(plain, recordsNothing),
   }
   const best = new Map<string, number>()
   for (let round = 0; round <= rounds; round++) {
@@ -70,11 +70,11 @@ const program = Effect.gen(function* () {
       const before = process.cpuUsage()
       yield* Effect.whileLoop({ while: () => left-- > 0, body: () => call, step: () => {} })
       const { system, user } = process.cpuUsage(before)
-      // The first round only warms up.
+      // The first round is warm-up.
       if (round > 0) best.set(name, Math.min(best.get(name) ?? Number.POSITIVE_INFINITY, (user + system) / calls))
     }
   }
-  const base = best.get("as it is") ?? Number.NaN
+  const base = best.get("plain") ?? Number.NaN
   for (const [name, micros] of best) {
     const more = (micros - base).toFixed(2).padStart(8)
     console.log(`${name.padEnd(34)}${micros.toFixed(2).padStart(8)} us CPU${more} us more`)

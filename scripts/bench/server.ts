@@ -1,7 +1,7 @@
 /**
- * How quickly a server answers while its engine computes: heartbeats, results that are there, and submissions of one
- * tenant beside the steps and saves of another. The server is a process of its own, with a data directory. Aim: p99 below
- * 50 ms on a machine with nothing else to do. Prints milliseconds, idle and busy, and their ratio.
+ * Measures how fast a server answers while its engine computes: heartbeats, ready results, and submissions of one
+ * tenant during steps and saves of another. The server is a separate process with a data directory. Goal: p99 below 50
+ * ms on an otherwise idle machine. Prints milliseconds, idle and busy, and their ratio.
  *
  *   npx -y pnpm@10.34.9 exec tsx scripts/bench/server.ts
  */
@@ -89,7 +89,7 @@ const prober = (url: string) =>
       })
   })
 
-/** Steps of 4096 tokens, and a checkpoint now and then. */
+/** Trains with steps of 4096 tokens and saves occasionally. */
 const busy = Effect.gen(function* () {
   const service = yield* ServiceClient.ServiceClient
   const training = yield* service.createLoraTrainingClient({ baseModel, rank: 32 })
@@ -117,7 +117,7 @@ const program = Effect.gen(function* () {
     yield* Effect.sleep("2 seconds")
     const times = yield* probe(150)
     yield* work.stop
-    yield* Console.log(`while ${work.steps()} steps of 4096 tokens were trained and saved`)
+    yield* Console.log(`during ${work.steps()} training steps of 4096 tokens with saves`)
     return times
   }).pipe(Effect.scoped, Effect.provide(NodeTinker.layer({ baseUrl: url, apiKey: Redacted.make("tml-bench") })))
   for (const kind of kinds)

@@ -1,6 +1,6 @@
 /**
- * Events of a chat stream a second, and the heap after a garbage collection on the way: it must not grow with the
- * number of events. Run: tsx scripts/bench/stream.ts [events]
+ * Measures events per second of a chat stream, and the heap after garbage collections during the stream: it must not
+ * grow with the number of events. Run: tsx scripts/bench/stream.ts [events]
  */
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { Effect, Layer, Redacted, Stream } from "effect"
@@ -29,12 +29,12 @@ const end = new TextEncoder().encode("data: [DONE]\n\n")
 
 const report = (heap: ReadonlyArray<number>, seconds: number) => {
   const growth = (heap.at(-1) ?? 0) - (heap[1] ?? 0)
-  console.log(`  ${Math.round(events / seconds).toLocaleString("en")} events a second`)
+  console.log(`  ${Math.round(events / seconds).toLocaleString("en")} events per second`)
   console.log(`  heap in MB: ${heap.map((bytes) => (bytes / 1e6).toFixed(2)).join(" ")}`)
-  console.log(`  growth after the first tenth: ${(growth / (events * 0.8)).toFixed(3)} bytes an event`)
+  console.log(`  growth after the first tenth: ${(growth / (events * 0.8)).toFixed(3)} bytes per event`)
 }
 
-/** The pieces, with the heap measured every tenth of the way. */
+/** Yields the chunks, and measures the heap at every tenth. */
 function* pieces(heap: Array<number>): Generator<Uint8Array> {
   for (let sent = 0; sent < events; sent += inOnePiece) {
     if (sent % (events / marks) === 0) {

@@ -1,10 +1,11 @@
 /**
- * How fast are chat templates, against `@huggingface/jinja` as it is published in the same run?
+ * Compares the speed of chat templates with the published `@huggingface/jinja` in the same run.
  *
  *   pnpm exec tsx scripts/bench/templates.ts [rounds]
  *
- * Both read the template before. Rounds are interleaved and the best of each counts: use the ratios, not the times.
- * Where the other engine renders another text than Python, or none, it is said: it has then done other work.
+ * Both engines parse the template beforehand. Rounds are interleaved and the best of each counts: use the ratios, not
+ * the times. Where the other engine renders a different text than Python, or none, this is printed, because it did
+ * other work.
  */
 import { ChatTemplate } from "@effect-tinker/tokenizer"
 import { Template } from "@huggingface/jinja"
@@ -58,6 +59,6 @@ for (const [family, conversation, option] of shapes) {
     best.ours = Math.min(best.ours, times(our))
     if (verdict !== "it fails") best.theirs = Math.min(best.theirs, times(their))
   }
-  const ratio = verdict === "it fails" ? "" : `${(best.theirs / best.ours).toFixed(2)} times as fast as it, `
+  const ratio = verdict === "it fails" ? "" : `${(best.theirs / best.ours).toFixed(2)} times as fast, `
   console.log(`${family}, ${conversation}: ${ratio}${Math.round(1e6 / best.ours)} renders a CPU second (${verdict})`)
 }

@@ -1,9 +1,9 @@
 /**
- * How fast are the tokenizers, against the reference library in Python in the same run?
+ * Compares the speed of the tokenizers with the Python reference library in the same run.
  *
  *   pnpm exec tsx scripts/bench/tokenizers.ts [rounds] [python]
  *
- * `python` must have the package `tokenizers`. Without it, the backends are compared with each other. Rounds are
+ * `python` must have the package `tokenizers`; without it, the backends are compared with each other. Rounds are
  * interleaved and the best of each counts: use the ratios, not the times.
  */
 import { TokenizerBackend } from "@effect-tinker/tokenizer"
@@ -42,7 +42,7 @@ const timesOf = (tokenizer: Service) =>
     } satisfies Times
   })
 
-/** The same work, in the same order. */
+/** The same work in Python, in the same order. */
 const reference = `
 import json, sys, time
 from tokenizers import Tokenizer

@@ -1,5 +1,5 @@
 // CPU per sample round trip (asample + retrieve_future) for the HTTP clients a
-// TypeScript SDK can choose from. Usage: node tools/transports.mjs <variant> ; env as for drivers.
+// TypeScript SDK can choose from. Usage: node scripts/bench/transports.mjs <variant> ; env as for drivers.
 // variants: dispatch request fetch globalfetch http h2 h2undici
 import { createRequire } from "node:module"
 const require = createRequire(new URL("../drivers/package.json", import.meta.url))

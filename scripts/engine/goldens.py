@@ -1,9 +1,9 @@
-"""What torch and transformers make of tiny random models: logits, losses with the gradients of LoRA, a run of AdamW.
+"""Writes goldens of torch and transformers for tiny random models: logits, losses with LoRA gradients, an AdamW run.
 
-    scripts/engine/run goldens [--check]     writes packages/engine/test/goldens, or says whether it would write the same
+    scripts/engine/run goldens [--check]     writes packages/engine/test/goldens, or compares without writing
 
-The tests of the engine hold it against these files. Sequences have different lengths, one longer than a block of
-attention; B of the adapter is not zero, so that every gradient is something.
+The engine tests compare with these files. Sequences have different lengths, one longer than an attention block; B of
+the adapter is not zero, so that every gradient is nonzero.
 """
 
 import json
@@ -62,7 +62,7 @@ def with_lora(model):
 
 
 def save_file(tensors, path, metadata=None):
-    """The same bytes each time: safetensors itself writes the metadata in any order."""
+    """Writes deterministic bytes: safetensors itself writes the metadata in any order."""
     blob = save(tensors, metadata)
     size = int.from_bytes(blob[:8], "little")
     header = json.loads(blob[8:8 + size])
@@ -118,7 +118,7 @@ def main():
                 torch.nn.init.uniform_(p, 0.5, 1.5)
         model = model.to(dtype)
         model.save_pretrained(folder, max_shard_size=shard)
-        # Read again: a cast would have rounded the frequencies of the rotary embedding, too, which no file holds.
+        # Loaded again: a cast would also round the frequencies of the rotary embedding, which are not in the file.
         model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         data = []
         for n in LENGTHS:
@@ -133,7 +133,7 @@ def main():
             with torch.no_grad():
                 rows = logprobs(model, data)
                 for r, d in zip(rows, data):
-                    # Near enough for ratios on both sides of the clips.
+                    # Close enough for ratios on both sides of the clips.
                     d["logprobs"] = chosen(r, d["target_tokens"]) + 0.3 * torch.randn(len(d["tokens"]))
             saved = {"effect_tinker": "effect-tinker-adapter-1", "shape": json.dumps(
                 {"rank": RANK, "alpha": ALPHA, "seed": 0, "trainAttn": True, "trainMlp": True, "trainUnembed": True})}
@@ -157,7 +157,7 @@ def main():
             meta["wide"] = [{k: d[k].tolist() for k in ("target_tokens", "weights")} for d in wide]
             record("cross_entropy_nk", {}, ["weights"],
                    lambda rows: sum((-chosen(r, d["target_tokens"]) * d["weights"]).sum() for r, d in zip(rows, wide)), wide)
-            # Any loss of the log probabilities; the engine gets it in its linear form.
+            # An arbitrary loss of the log probabilities; the engine gets it in linear form.
             record("custom", {}, [], lambda rows: sum(
                 (chosen(r, d["target_tokens"]) ** 2).sum() * 0.1 for r, d in zip(rows, data)), data)
             save_file(gradients, folder / "gradients.safetensors")
@@ -180,7 +180,7 @@ def main():
 
 main()
 
-# Questions that the base model never saw (the world and the talk are learnt by heart, so those it did).
+# Questions that the base model never saw, except for "world" and "talk", which it learns by heart.
 import make_text  # noqa: E402
 
 (OUT / "questions.json").write_text(json.dumps({

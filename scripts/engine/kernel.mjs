@@ -1,5 +1,5 @@
-// Compiles packages/engine/kernel/kernel.ts into packages/engine/src/internal/KernelBytes.ts. With --check nothing is
-// written: exits 1 if what is committed differs.
+// Compiles packages/engine/kernel/kernel.ts to packages/engine/src/internal/KernelBytes.ts. With --check, nothing is
+// written; exits with 1 if the committed kernel differs.
 import { execFileSync } from "node:child_process"
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -20,7 +20,7 @@ export const kernelBytes =
 `
   if (!process.argv.includes("--check")) writeFileSync(target, text)
   else if (readFileSync(target, "utf8") !== text) {
-    console.error("the compiled kernel differs from what is committed: run `node scripts/engine/kernel.mjs`")
+    console.error("the compiled kernel differs from the committed one; run `node scripts/engine/kernel.mjs`")
     process.exitCode = 1
   }
 } finally {

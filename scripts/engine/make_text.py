@@ -1,7 +1,7 @@
-"""The text that the base model learns from. All of it is made here, from lists and rules: nobody else's words.
+"""Generates the training text of the base model. All of it comes from the lists and rules in this file.
 
-A document is a chat or a plain text. `python make_text.py --count 20` prints some; `train_base.py` draws from the same
-generator. Questions for which `held_out` says yes are never put into a document: they are the test.
+A document is a chat or a plain text. `python make_text.py --count 20` prints some; `train_base.py` uses the same
+generator. Questions for which `held_out` returns true never occur in a document: they are the test set.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TIMES = ["In the morning", "At noon", "In the evening", "One day", "Last week", 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
-# A world that does not exist: who lives where, with which animal, doing what. Fixed, so that it can be learnt.
+# A fictional world: who lives where, with which animal, doing what. Fixed, so that it can be learned.
 _world = random.Random(7)
 TOWNS = "Arlen Brask Corvo Dunmere Eldin Falk".split()
 JOBS = "baker smith fisher teacher weaver farmer sailor painter".split()
@@ -42,7 +42,7 @@ SYSTEMS = ["You are a helpful assistant.", "You are a small model that answers b
 
 
 def held_out(question: str) -> bool:
-    """One question in twelve is kept for the test."""
+    """Returns whether a question belongs to the test set, about one in twelve."""
     return zlib.crc32(question.encode()) % 12 == 0
 
 
@@ -200,7 +200,7 @@ def plain(rng):
 
 
 def documents(seed):
-    """An endless stream: a list of messages, or a text."""
+    """Yields documents endlessly: lists of messages, or texts."""
     rng = random.Random(seed)
     while True:
         yield chat(rng) if rng.random() < 0.85 else plain(rng)

@@ -1,9 +1,9 @@
-"""Trains the base model that ships with @effect-tinker/engine, and its tokenizer, from the text of make_text.py.
+"""Trains the base model that ships with @effect-tinker/engine, and its tokenizer, on the text of make_text.py.
 
     python train_base.py --out packages/engine/model
 
-needs torch, transformers, tokenizers, safetensors and jinja2 (see `scripts/engine/run`). About half an hour on one core.
-The model runs without any of them.
+Needs torch, transformers, tokenizers, safetensors and jinja2 (see `scripts/engine/run`), and about half an hour on one
+core. Running the model needs none of them.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TEMPLATE = (
 
 
 def segments(document):
-    """The text of a document in pieces, each with the weight of its tokens: what the model answers counts most."""
+    """Splits a document into parts with a token weight each; answers of the model have the highest weight."""
     if isinstance(document, str):
         return [(document, 1.0)]
     pieces = []
@@ -46,7 +46,7 @@ def text_of(document):
 
 def train_tokenizer(seed, vocabulary):
     tokenizer = Tokenizer(models.BPE())
-    # Digits one by one: numbers are spelt, not learnt as names.
+    # Digits are separate tokens, so that numbers are spelled out.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
@@ -60,7 +60,7 @@ def train_tokenizer(seed, vocabulary):
 
 
 def tokens_and_weights(tokenizer, seed):
-    """Documents one after another, for ever. Chats carry their special tokens in the text."""
+    """Yields documents endlessly. Chats contain their special tokens in the text."""
     document_end = tokenizer.token_to_id(DOCUMENT)
     for document in make_text.documents(seed):
         for text, weight in segments(document):
@@ -81,7 +81,7 @@ def batches(tokenizer, seed, shape_of):
 
 
 class Orthogonal(torch.optim.Optimizer):
-    """Momentum whose matrix is made nearly orthogonal (Muon). The one in torch works in 16 bits, which is slow here."""
+    """Muon: momentum with approximate orthogonalization. The version in torch uses 16 bits, which is slow on a CPU."""
 
     def __init__(self, parameters, lr, decay):
         super().__init__(parameters, {"lr": lr, "decay": decay})
@@ -100,7 +100,7 @@ class Orthogonal(torch.optim.Optimizer):
                     square = x @ x.T
                     x = 3.4445 * x + (-4.775 * square + 2.0315 * square @ square) @ x
                 p.mul_(1 - group["lr"] * group["decay"])
-                # As large as a step of Adam would be.
+                # Scaled to the size of an Adam step.
                 p.sub_((x.T if wide else x) * (group["lr"] * 0.2 * math.sqrt(max(p.shape))))
 
 
@@ -154,7 +154,7 @@ def main():
     optimizers = [Orthogonal(matrices, lr=options.rate, decay=0.05),
                   torch.optim.AdamW(others, lr=options.rate, betas=(0.9, 0.95), weight_decay=0.0)]
 
-    # Short documents first; long contexts only at the end, where they cost no more than they must.
+    # Short documents first; long contexts only at the end, to limit their cost.
     def shape_of(step):
         return (16, 256) if step < 0.85 * options.steps else (4, 1024)
 
@@ -183,7 +183,7 @@ def main():
         if step % 500 == 499:
             print(json.dumps(accuracy(model, tokenizer, 30)), flush=True)
 
-    # What is tested is what ships: the weights as they are written, 16 bits each.
+    # Tests the weights as they are shipped, rounded to 16 bits.
     for parameter in model.parameters():
         parameter.data = parameter.data.to(torch.bfloat16).to(torch.float32)
     table = accuracy(model, tokenizer, options.questions)

@@ -1,8 +1,8 @@
-"""Writes down what the official cookbook's renderers make of conversations and of sampled tokens.
+"""Records the output of the official cookbook's renderers for conversations and sampled tokens.
 
     python renderer_goldens.py <directory of the tokenizer goldens> <directory to write to>
 
-The tokenizers are those of `tokenizer_goldens.py` with the special tokens that the families need.
+Uses the tokenizers of `tokenizer_goldens.py` with the special tokens of each model family.
 """
 
 import base64
@@ -23,7 +23,7 @@ from tokenizers import AddedToken, Tokenizer
 
 import tinker_cookbook
 
-# The entries of these packages import libraries for data sets, which the modules below do not need.
+# The `__init__` modules of these packages import data set libraries, which the modules below do not need.
 for package in ("supervised", "rl"):
     bare = types.ModuleType(f"tinker_cookbook.{package}")
     bare.__path__ = [str(Path(tinker_cookbook.__file__).parent / package)]
@@ -57,7 +57,7 @@ warnings.simplefilter("ignore")
 
 
 class Reference:
-    """The library with the methods that the renderers call, as the reference's own tokenizers have them."""
+    """Wraps the tokenizers library with the methods that the renderers call."""
 
     def __init__(self, library, bos, eos):
         self.library = library
@@ -285,7 +285,7 @@ def packed(numbers):
 
 
 class Sequences:
-    """Each sequence of tokens once: most of them come again and again."""
+    """Stores each token sequence once: most of them repeat."""
 
     def __init__(self):
         self.places = {}
@@ -295,7 +295,7 @@ class Sequences:
 
 
 def runs(weights):
-    """How many zeros, then how many ones, and so on."""
+    """Run-length encodes a list of zeros and ones, starting with zeros."""
     lengths, last = [0], 0
     for weight in weights:
         assert weight in (0, 1)
@@ -464,7 +464,7 @@ def models():
 
 def main(shapes, directory):
     if tinker_cookbook.__version__ != PINNED:
-        sys.exit(f"tinker-cookbook {PINNED} is needed, this is {tinker_cookbook.__version__}")
+        sys.exit(f"expected tinker-cookbook {PINNED}, got {tinker_cookbook.__version__}")
     directory.mkdir(parents=True, exist_ok=True)
 
     def write(name, value):

@@ -1,9 +1,9 @@
-"""Renders templates of our own with transformers' engine, and writes down the texts and errors.
+"""Renders our own templates with the engine of transformers and records the texts and errors.
 
     python template_goldens.py <directory>
 
-`constructs.json` has one small template for each construct, `families.json` one of the shape of each family of models
-over several conversations. The clock stands still.
+`constructs.json` has one small template per construct, `families.json` one template per model family over several
+conversations. The clock is frozen.
 """
 
 import datetime
@@ -92,7 +92,7 @@ OPTIONS = [
 ]
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 
-# What the constructs work on.
+# The variables of the construct templates.
 VARIABLES = {
     "n": 7,
     "x": 2.5,
@@ -492,14 +492,14 @@ def outcome(work):
     try:
         return {"text": work()}
     except Exception as problem:
-        # Exactly this class, and not one below it, is what `raise_exception` raises.
+        # `raise_exception` raises exactly this class, not a subclass.
         if type(problem) is jinja2.TemplateError:
             return {"raised": str(problem)}
         return {"error": type(problem).__name__}
 
 
 def constructs():
-    """Each line is a template, but under white space, where those up to the next mark are lines of one."""
+    """Each line is a template, except under "white space", where all lines up to the next mark form one template."""
     group, multi, rows = "", [], []
     for line in CONSTRUCTS.strip("\n").split("\n"):
         if line.startswith("# "):
@@ -535,7 +535,7 @@ def families():
 def main(directory):
     versions = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
     if versions != PINNED:
-        sys.exit(f"{PINNED} are needed, these are {versions}")
+        sys.exit(f"expected {PINNED}, got {versions}")
     directory.mkdir(parents=True, exist_ok=True)
 
     def write(name, value):

@@ -1,8 +1,8 @@
-"""Trains small tokenizers of the shapes that are in use, and writes down what the reference library makes of many texts.
+"""Trains small tokenizers of common kinds and records how the reference library encodes many texts.
 
     python tokenizer_goldens.py <directory>
 
-Everything is drawn from a generator of its own with a fixed seed, so that two runs write the same bytes.
+All random data comes from one generator with a fixed seed, so that two runs write the same bytes.
 """
 
 import base64
@@ -13,7 +13,7 @@ import struct
 import sys
 from pathlib import Path
 
-# One thread: sums of floating point numbers must be added up in one order.
+# Single-threaded: floating-point sums must be added in a fixed order.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 
@@ -27,7 +27,7 @@ CLOSE_UPS = 200
 
 
 class Chance:
-    """The generator of Lehmer: its numbers are the same in every version of Python."""
+    """A Lehmer generator: its numbers are the same in every version of Python."""
 
     def __init__(self, seed):
         self.state = seed
@@ -180,7 +180,7 @@ def lessons():
 
 
 def lessons_in(letters):
-    """Only with the letters that are most frequent. A trainer's own limit breaks ties by chance."""
+    """Keeps only the most frequent letters. The trainer's own limit breaks ties randomly."""
     counts = {}
     for letter in "".join(lessons()):
         counts[letter] = counts.get(letter, 0) + 1
@@ -213,7 +213,7 @@ def special(*contents):
 
 
 def byte_level(pattern, specials, plain=(), normalizer=None, bos=None, ignore_merges=False):
-    """Byte-level BPE with the patterns that split a text before it."""
+    """Creates a byte-level BPE tokenizer with the given pre-tokenization patterns."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
@@ -237,7 +237,7 @@ def byte_level(pattern, specials, plain=(), normalizer=None, bos=None, ignore_me
 
 
 def with_byte_fallback(specials, shape):
-    """BPE as SentencePiece makes it: the special tokens and the bytes first, then the pieces."""
+    """Creates BPE in the layout of SentencePiece: special tokens and bytes first, then the pieces."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(lessons_in(150), trainers.BpeTrainer(vocab_size=900, show_progress=False))
@@ -292,7 +292,7 @@ def gemma():
 
 
 def counted(words):
-    """How often each piece of up to seven letters is in the words."""
+    """Counts each piece of up to seven letters in the words."""
     counts = {}
     for word in words:
         for start in range(len(word)):
@@ -303,7 +303,7 @@ def counted(words):
 
 
 def unigram():
-    """Scored by counts: the scores of the trainer are not the same in every run."""
+    """Scores pieces by counts: the scores of the trainer differ between runs."""
     counts = {}
     for (_, piece), count in counted("▁" + word for line in lessons() for word in line.split()).items():
         counts[piece] = counts.get(piece, 0) + count
@@ -311,7 +311,7 @@ def unigram():
     longer = [piece for piece in counts if len(piece) > 1 and counts[piece] >= 4]
     longer.sort(key=lambda piece: (-counts[piece] * len(piece), piece))
     pieces = [*single, *longer[:1100]]
-    # Halves and quarters, so that every computer and every library adds them up to the same sums.
+    # Multiples of a quarter, so that every platform and library computes the same sums.
     scored = [(piece, -16 + min(40, counts[piece].bit_length() * 2 + len(piece) * 5) / 4) for piece in pieces]
     vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scored]
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=2, byte_fallback=False))
@@ -324,7 +324,7 @@ def unigram():
 
 
 def word_piece():
-    """With a vocabulary by counts: the trainer numbers the pieces differently in every run."""
+    """Builds the vocabulary by counts: the trainer numbers the pieces differently in every run."""
     normalizer = normalizers.BertNormalizer(lowercase=True)
     before = pre_tokenizers.BertPreTokenizer()
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -370,7 +370,7 @@ def packed(numbers):
 
 
 def golden(tokenizer, inputs):
-    """What the library makes of every text, and of tokens that no text is made of. 0 stands for the text itself."""
+    """Records the encodings of every text and the decodings of arbitrary tokens. 0 stands for the text itself."""
     encodings = [tokenizer.encode(text) for text in inputs]
     same = lambda text, other: 0 if text == other else text
     chance = Chance(11)
@@ -391,7 +391,7 @@ def golden(tokenizer, inputs):
 
 
 def refusals(tokenizer):
-    """What the library does with input that it can't take."""
+    """Records how the library reacts to invalid input."""
 
     def outcome(run):
         try:
@@ -413,12 +413,12 @@ def refusals(tokenizer):
 
 def main(directory):
     if tokenizers.__version__ != PINNED:
-        sys.exit(f"tokenizers {PINNED} is needed, this is {tokenizers.__version__}")
+        sys.exit(f"expected tokenizers {PINNED}, got {tokenizers.__version__}")
     directory.mkdir(parents=True, exist_ok=True)
 
     def write(name, value):
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        # Controls and what no editor shows are escaped; the rest stays legible.
+        # Escapes control characters and characters that editors do not show.
         text = "".join(f"\\u{ord(c):04x}" if c in "\x7f\u0085\u2028\u2029\ufeff\ufffe" else c for c in text)
         (directory / name).write_text(text + "\n", encoding="utf-8")
 
@@ -429,7 +429,7 @@ def main(directory):
         tokenizer = shape()
         definition = json.loads(tokenizer.to_str())
         write(f"{name}.tokenizer.json", definition)
-        # What is written is what is measured.
+        # Measures the definition as written.
         reloaded = Tokenizer.from_str(json.dumps(copy.deepcopy(definition)))
         write(f"{name}.golden.json", golden(reloaded, inputs))
         outcomes[name] = refusals(reloaded)

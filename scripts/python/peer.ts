@@ -1,6 +1,6 @@
 /**
- * The other half of a comparison: trains and samples with our SDK what `suite.py` trains and samples with the official
- * one, on the same server, and prints every number as JSON.
+ * Trains and samples with our SDK what `suite.py` trains and samples with the official one on the same server, and
+ * prints all numbers as JSON for comparison.
  *
  *   tsx scripts/python/peer.ts BASE_URL MODEL SEED
  */

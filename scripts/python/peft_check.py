@@ -1,6 +1,6 @@
-"""An adapter that was trained on our server, loaded by Python's `peft`: the log probabilities must be the server's.
+"""Loads an adapter trained on our server with `peft` and compares its log probabilities with those of the server.
 
-Needs torch, transformers and peft beside tinker, so it is run by hand and not in CI:
+Needs torch, transformers and peft in addition to tinker, so it is run manually and not in CI:
     pip install tinker torch transformers peft
     tinkerfx serve --port 8000 &
     python scripts/python/peft_check.py http://127.0.0.1:8000 packages/engine/model
@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as folder:
     before = logprobs(base)
     after = logprobs(PeftModel.from_pretrained(base, folder))
 worst = (after - expected).abs().max().item()
-print(f"largest difference to the server {worst:.2e}; to the base model without the adapter {(before - expected).abs().max().item():.2f}")
+print(f"largest difference from the server {worst:.2e}; from the base model without the adapter {(before - expected).abs().max().item():.2f}")
 ok = worst < 1e-3
-print("ok   peft gives the server's log probabilities" if ok else "FAIL peft gives something else")
+print("ok   peft and server give the same log probabilities" if ok else "FAIL peft and server give different log probabilities")
 os._exit(0 if ok else 1)

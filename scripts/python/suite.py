@@ -1,6 +1,6 @@
-"""The official Python SDK as a client of our server: every public operation, sync and async, the CLI, loops, errors.
+"""Tests our server with the official Python SDK: every public operation, sync and async, the CLI, training loops, errors.
 
-Usage: suite.py BASE_URL TINKER_COMMAND. Prints a line for each check and `N passed, N failed`.
+Usage: suite.py BASE_URL TINKER_COMMAND. Prints a line per check and `N passed, N failed`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def check(name, condition, shown=""):
 
 
 def attempt(name, body):
-    """A check whose body may raise; what it gives is shown."""
+    """Runs a check whose body may raise, and prints its result."""
     try:
         shown = body()
         check(name, True, shown if shown is not None else "")
@@ -49,7 +49,7 @@ def raises(name, body, *words):
     started = time.monotonic()
     try:
         body()
-        check(name, False, "nothing was raised")
+        check(name, False, "no exception was raised")
     except Exception as error:  # noqa: BLE001
         text = f"{type(error).__name__}: {error}"
         quick = time.monotonic() - started < 45
@@ -88,7 +88,7 @@ for step in range(40):
     both = training.forward_backward(DATA, "cross_entropy"), training.optim_step(ADAM)
     losses.append(loss_of(both[0].result()))
     update = both[1].result()
-check("supervised loop: the loss falls", losses[-1] < 0.7 * losses[0], f"{losses[0]:.2f} -> {losses[-1]:.2f}")
+check("supervised loop reduces the loss", losses[-1] < 0.7 * losses[0], f"{losses[0]:.2f} -> {losses[-1]:.2f}")
 check("optim_step has metrics", update.metrics is not None and len(update.metrics) > 0, update.metrics)
 forward = training.forward(DATA[:2], "cross_entropy").result()
 check("forward", len(forward.loss_fn_outputs) == 2 and len(forward.loss_fn_outputs[0]["logprobs"].data) == 5)
@@ -105,16 +105,16 @@ expected = loss_of(training.forward_backward(DATA, "cross_entropy").result())
 training.optim_step(ADAM).result()
 after = loss_of(training.forward(DATA, "cross_entropy").result())
 resumed = service.create_training_client_from_state_with_optimizer(state.path)
-check("resume: the same loss", abs(loss_of(resumed.forward_backward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+check("resume gives the same loss", abs(loss_of(resumed.forward_backward(DATA, "cross_entropy").result()) - expected) < 1e-4)
 resumed.optim_step(ADAM).result()
-check("resume with optimizer: the same step", abs(loss_of(resumed.forward(DATA, "cross_entropy").result()) - after) < 1e-4)
+check("resume with optimizer gives the same step", abs(loss_of(resumed.forward(DATA, "cross_entropy").result()) - after) < 1e-4)
 weights_only = service.create_training_client_from_state(state.path)
 check("resume weights only", abs(loss_of(weights_only.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
 training.load_state(state.path).result()
 check("load_state", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
 training.load_state_with_optimizer(state.path).result()
 check("load_state_with_optimizer", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
-raises("save_state under a used name", lambda: training.save_state("mid").result(), "exists")
+raises("save_state under an existing name", lambda: training.save_state("mid").result(), "exists")
 named = training.save_weights_for_sampler("final").result()
 check("save_weights_for_sampler", named.path.endswith("/sampler_weights/final"), named.path)
 
@@ -127,14 +127,14 @@ check("save_weights_and_get_sampling_client, sample", list(greedy.sequences[0].t
 SEEDED = types.SamplingParams(max_tokens=8, seed=7, temperature=1.0, top_k=50, top_p=0.95)
 base = service.create_sampling_client(base_model=MODEL)
 draws = [base.sample(prompt=PROMPT, num_samples=3, sampling_params=SEEDED).result() for _ in range(2)]
-check("seeds are honoured", [list(s.tokens) for s in draws[0].sequences] == [list(s.tokens) for s in draws[1].sequences])
+check("samples follow from their seed", [list(s.tokens) for s in draws[0].sequences] == [list(s.tokens) for s in draws[1].sequences])
 check("num_samples", len(draws[0].sequences) == 3 and all(len(s.tokens) == len(s.logprobs) for s in draws[0].sequences))
 logprobs = base.compute_logprobs(types.ModelInput.from_ints([10, 20, 30])).result()
 check("compute_logprobs", len(logprobs) == 3 and logprobs[0] is None and logprobs[1] < 0, logprobs)
 top = base.sample(prompt=PROMPT, num_samples=1, sampling_params=GREEDY, include_prompt_logprobs=True, topk_prompt_logprobs=3).result()
 check("topk_prompt_logprobs", len(top.topk_prompt_logprobs[1]) == 3, top.topk_prompt_logprobs)
 crowd = [base.sample(prompt=PROMPT, num_samples=1, sampling_params=SEEDED) for _ in range(32)]
-check("32 samples at once", all(len(one.result().sequences) == 1 for one in crowd))
+check("32 concurrent samples", all(len(one.result().sequences) == 1 for one in crowd))
 from_path = service.create_sampling_client(model_path=named.path)
 check("create_sampling_client(model_path)", list(from_path.sample(prompt=PROMPT, num_samples=1, sampling_params=GREEDY).result().sequences[0].tokens) == [31, 41, 51, 61])
 if NEW:
@@ -177,13 +177,13 @@ for step in range(8):
     ]
     policy.forward_backward(batch, "importance_sampling").result()
     policy.optim_step(types.AdamParams(learning_rate=2e-2)).result()
-check("RL loop: the reward rises", rewards[-1] > rewards[0] + 0.1, f"{rewards[0]:.2f} -> {rewards[-1]:.2f}")
+check("RL loop increases the reward", rewards[-1] > rewards[0] + 0.1, f"{rewards[0]:.2f} -> {rewards[-1]:.2f}")
 for loss in ("ppo", "cispo"):
     attempt(f"loss {loss}", lambda loss=loss: loss_of(policy.forward_backward(batch, loss).result()))
 attempt("loss dro", lambda: loss_of(policy.forward_backward(batch, "dro", loss_fn_config={"beta": 0.1}).result()))
 
 
-# The same training with our SDK on the same server (peer.ts): every number is the same
+# Our SDK (peer.ts) must give the same numbers for the same training on the same server.
 
 
 def peer(seed):
@@ -229,13 +229,13 @@ def reference(seed):
 try:
     official, ours, other = reference(11), peer(11), peer(12)
     shown = " ".join(f"{one['loss']:.4f}" for one in ours["passes"])
-    check("our SDK, the same seed: identical losses", [p["loss"] for p in ours["passes"]] == [p["loss"] for p in official["passes"]], shown)
-    check("our SDK, the same seed: identical log probabilities", ours["passes"] == official["passes"] and ours["prompt"] == official["prompt"])
-    check("our SDK, the same seed: identical samples", ours["samples"] == official["samples"], ours["samples"][0]["tokens"])
-    check("our SDK, another seed: other losses", [p["loss"] for p in other["passes"]][1:] != [p["loss"] for p in official["passes"]][1:])
+    check("our SDK with the same seed gives identical losses", [p["loss"] for p in ours["passes"]] == [p["loss"] for p in official["passes"]], shown)
+    check("our SDK with the same seed gives identical log probabilities", ours["passes"] == official["passes"] and ours["prompt"] == official["prompt"])
+    check("our SDK with the same seed gives identical samples", ours["samples"] == official["samples"], ours["samples"][0]["tokens"])
+    check("our SDK with another seed gives different losses", [p["loss"] for p in other["passes"]][1:] != [p["loss"] for p in official["passes"]][1:])
 except Exception as error:  # noqa: BLE001
     traceback.print_exc()
-    check("our SDK trains the same", False, f"{type(error).__name__}: {error}")
+    check("our SDK trains identically", False, f"{type(error).__name__}: {error}")
 
 # Management
 rest = service.create_rest_client()
@@ -248,7 +248,7 @@ check("list_checkpoints", {c.checkpoint_id for c in rest.list_checkpoints(RUN).r
 check("list_user_checkpoints", rest.list_user_checkpoints(limit=1).result().cursor.total_count >= 2)
 check("get_weights_info_by_tinker_path", rest.get_weights_info_by_tinker_path(state.path).result().lora_rank == 8)
 attempt("publish_checkpoint", lambda: rest.publish_checkpoint_from_tinker_path(state.path).result())
-check("it is public", any(c.public for c in rest.list_checkpoints(RUN).result().checkpoints))
+check("a published checkpoint is public", any(c.public for c in rest.list_checkpoints(RUN).result().checkpoints))
 attempt("unpublish_checkpoint", lambda: rest.unpublish_checkpoint_from_tinker_path(state.path).result())
 attempt("set_checkpoint_ttl", lambda: rest.set_checkpoint_ttl_from_tinker_path(state.path, 3600).result())
 attempt("remove ttl", lambda: rest.set_checkpoint_ttl_from_tinker_path(state.path, None).result())
@@ -267,7 +267,7 @@ else:
         import urllib.request, tarfile, io  # noqa: E401
 
         tar = tarfile.open(fileobj=io.BytesIO(urllib.request.urlopen(archive).read()))
-        check("the archive", set(tar.getnames()) == {"adapter_config.json", "adapter_model.safetensors"}, tar.getnames())
+        check("checkpoint archive", set(tar.getnames()) == {"adapter_config.json", "adapter_model.safetensors"}, tar.getnames())
 
 # Async
 async def in_async():
@@ -286,26 +286,26 @@ async def in_async():
 
 attempt("async: train, save, sample, resume, list", lambda: asyncio.run(in_async()) or 1 / 0)
 
-# Errors, each told quickly and with the field, none of which keeps the client from going on
+# Errors: reported quickly and with the field, and the client can continue after each
 raises("unknown base model", lambda: service.create_lora_training_client(base_model="no/such"), "no/such")
 raises("rank above the maximum", lambda: service.create_lora_training_client(base_model=MODEL, rank=100000), "rank")
 raises("token outside the vocabulary", lambda: training.forward_backward([datum([1, 999999, 3])], "cross_entropy").result(), "999999")
 raises("unknown loss", lambda: training.forward_backward(DATA, "no_such_loss").result(), "no_such_loss")
-raises("targets of another length", lambda: training.forward_backward([types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]), loss_fn_inputs={"target_tokens": [1, 2], "weights": [1.0, 1.0]})], "cross_entropy").result(), "target_tokens")
-raises("a checkpoint that is not there", lambda: training.load_state(f"tinker://{RUN}/weights/nothing").result(), "nothing")
-raises("a name that leads elsewhere", lambda: training.save_state("../up").result(), "path")
-raises("a sampler of nothing", lambda: service.create_sampling_client(model_path=f"tinker://{RUN}/sampler_weights/nothing"), "nothing")
-raises("a prompt outside the vocabulary", lambda: base.sample(prompt=types.ModelInput.from_ints([5000]), num_samples=1, sampling_params=GREEDY).result(), "5000")
-check("after all these the client goes on", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
+raises("targets of the wrong length", lambda: training.forward_backward([types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]), loss_fn_inputs={"target_tokens": [1, 2], "weights": [1.0, 1.0]})], "cross_entropy").result(), "target_tokens")
+raises("missing checkpoint", lambda: training.load_state(f"tinker://{RUN}/weights/nothing").result(), "nothing")
+raises("checkpoint name with a path", lambda: training.save_state("../up").result(), "path")
+raises("sampler of a missing checkpoint", lambda: service.create_sampling_client(model_path=f"tinker://{RUN}/sampler_weights/nothing"), "nothing")
+raises("prompt outside the vocabulary", lambda: base.sample(prompt=types.ModelInput.from_ints([5000]), num_samples=1, sampling_params=GREEDY).result(), "5000")
+check("the client continues after errors", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
 
 # The command line
 
 
 def command(name, *arguments, contains=""):
     done = subprocess.run([TINKER, *arguments], capture_output=True, text=True, timeout=120)
-    told = (done.stdout + done.stderr).strip().replace("\n", " | ")
+    output = (done.stdout + done.stderr).strip().replace("\n", " | ")
     fine = done.returncode == 0 and contains in done.stdout
-    check(f"tinker {name}", fine, told[:140] if fine else f"exit {done.returncode}: {told}")
+    check(f"tinker {name}", fine, output[:140] if fine else f"exit {done.returncode}: {output}")
 
 
 command("version", "version")
@@ -320,7 +320,7 @@ if NEW:
     command("model list", "-f", "json", "model", "list", contains=MODEL)
 command("checkpoint download", "checkpoint", "download", state.path if NEW else named.path, "-o", "downloaded", "--force")
 command("checkpoint delete", "checkpoint", "delete", named.path, "-y")
-raises("a deleted checkpoint is gone", lambda: rest.get_weights_info_by_tinker_path(named.path).result(), "404")
+raises("a deleted checkpoint cannot be found", lambda: rest.get_weights_info_by_tinker_path(named.path).result(), "404")
 
 if hasattr(service, "close"):
     attempt("close", lambda: service.close("success"))

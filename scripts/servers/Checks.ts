@@ -1,6 +1,4 @@
-/**
- * All checks of a server, in the order in which they build on each other.
- */
+/** Runs all checks of a server, in the order in which they depend on each other. */
 import { NodeTinker } from "@effect-tinker/node"
 import { Console, Effect, Logger, LogLevel, Redacted } from "effect"
 import * as Recovery from "./RecoveryChecks.ts"
@@ -16,8 +14,8 @@ const lacking: Readonly<Record<Server["name"], Report.Lacking>> = {
     "sessions/get": 404,
     "sessions lists it": 404,
     "sessions/search": 404,
-    // It names these weights without their kind, and then does not know the name.
-    "weights_info of weights to sample from": 400,
+    // The server returns the path without the kind of weights, and then does not recognize it.
+    "weights_info of sampler weights": 400,
     "checkpoints lists it": 404,
     "checkpoints/publish": 404,
     "checkpoints/unpublish": 404,
@@ -25,12 +23,12 @@ const lacking: Readonly<Record<Server["name"], Report.Lacking>> = {
     "checkpoints/archive": 404,
     "checkpoints/delete": 404,
     "one stop text": 422,
-    "no limit of tokens": 400,
-    "the likeliest tokens of the prompt": "the server ignored the wish",
-    "the likeliest tokens of the sample": "the server ignored the wish",
+    "sample without a token limit": 400,
+    "most likely tokens of the prompt": "the server ignored the request",
+    "most likely tokens of the sample": "the server ignored the request",
     "an unknown base model is refused": "it was accepted",
     "loss: dro": 422,
-    "save for use elsewhere": 404,
+    "save external weights": 404,
     "an update with another optimizer": 422,
   },
   tuft: {
@@ -38,15 +36,15 @@ const lacking: Readonly<Record<Server["name"], Report.Lacking>> = {
     "checkpoints/unpublish": 500,
     "checkpoints/ttl": 405,
     "checkpoints/archive": "it leads to file:",
-    "the likeliest tokens of the sample": 422,
+    "most likely tokens of the sample": 422,
     "a rank above the server's limit is refused": "it was accepted",
     "save with metadata": 422,
-    "save for use elsewhere": 404,
+    "save external weights": 404,
     "an update with another optimizer": 422,
   },
 }
 
-/** True if none failed. */
+/** Returns true if no check failed. */
 export const checks = (server: Server["name"], address: Address): Effect.Effect<boolean> =>
   Effect.gen(function* () {
     const report = Report.make(lacking[server])
@@ -58,7 +56,7 @@ export const checks = (server: Server["name"], address: Address): Effect.Effect<
       yield* Recovery.resuming(report, training, statePath)
       yield* Recovery.faults(report, address, statePath)
       yield* Training.finish(report, training)
-      const samplerPath = yield* Sampling.learnt(report, training)
+      const samplerPath = yield* Sampling.learned(report, training)
       yield* Service.management(report, { modelId: training.modelId, statePath, samplerPath })
       yield* Sampling.base(report)
       yield* Training.operations(report, server)
@@ -66,13 +64,13 @@ export const checks = (server: Server["name"], address: Address): Effect.Effect<
     }).pipe(
       Effect.scoped,
       Effect.provide(tinker),
-      // Why is in the table.
+      // The reason is in the table.
       Effect.catchTag("Reported", () => Effect.void),
       Effect.catchAll((error) => report.probe("a client", Effect.fail(error))),
       Logger.withMinimumLogLevel(LogLevel.Error),
     )
-    for (const name of report.unasked())
-      yield* report.probe(name, new Report.CheckFailed({ message: "it was not reached" }))
+    for (const name of report.unreached())
+      yield* report.probe(name, new Report.CheckFailed({ message: "the check was not reached" }))
     const count = (outcome: Report.Outcome) => `${report.count(outcome)} ${outcome}`
     yield* Console.log(`${server}: ${count("ok")}, ${count("lacks")}, ${count("failed")}`)
     return report.count("failed") === 0

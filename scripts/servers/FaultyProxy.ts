@@ -1,6 +1,4 @@
-/**
- * A proxy that loses one request, or the answer to one, when it is told to.
- */
+/** A proxy that drops one request, or one response, on demand. */
 import { Effect, type Scope } from "effect"
 import { createServer, type IncomingMessage, request } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -9,7 +7,7 @@ export type Fault = "request" | "answer"
 
 export interface FaultyProxy {
   readonly baseUrl: string
-  /** What happens to the next request to this endpoint. */
+  /** Drops the next request to this endpoint, or its response. */
   readonly lose: (what: Fault, operation: string) => Effect.Effect<void>
 }
 
@@ -23,9 +21,9 @@ export const make = (target: string): Effect.Effect<FaultyProxy, never, Scope.Sc
             const fault = incoming.url?.endsWith(`/${armed?.operation}`) === true ? armed?.what : undefined
             if (fault !== undefined) armed = undefined
             const vanish = () => void incoming.socket.destroy()
-            // Read to its end, so that it looks as if it had arrived.
+            // Read to the end, so that the request seems to have arrived.
             if (fault === "request") return void incoming.resume().once("end", vanish)
-            // A connection for each request: none that the server is about to close.
+            // A new connection per request, so that none is about to be closed by the server.
             const options = { method: incoming.method, headers: incoming.headers, agent: false }
             const forwarded = request(new URL(incoming.url ?? "/", target), options, (answer: IncomingMessage) => {
               if (fault === "answer") return void answer.resume().once("end", vanish)

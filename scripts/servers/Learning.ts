@@ -1,12 +1,10 @@
-/**
- * The toy task on a model: learning it, and how well it is known.
- */
+/** Trains a model on the toy task and measures the loss. */
 import { Chunk, Effect, Stream } from "effect"
 import { Loss, Optimizer, type TrainingClient, type TrainingResult } from "effect-tinker"
 import { expect } from "./Report.ts"
 import * as ToyTask from "./ToyTask.ts"
 
-/** Of each datum. */
+/** Returns the log probabilities of each datum. */
 export const logprobs = ({ outputs }: TrainingResult.TrainingResult): ReadonlyArray<ArrayLike<number>> =>
   outputs.map((output) => Array.from(output["logprobs"]?.data ?? [], Number))
 
@@ -15,13 +13,13 @@ export const lossOf = (result: TrainingResult.TrainingResult) => ToyTask.meanLos
 export const currentLoss = (training: TrainingClient.Service) =>
   Effect.map(training.forward(ToyTask.data, Loss.crossEntropy), lossOf)
 
-/** A number that is allowed to be off by this much. */
+/** Checks that a number is within a tolerance. */
 export const near = (actual: number, wanted: number, by: number) =>
   expect(Math.abs(actual - wanted) <= by, `expected ${wanted}, got ${actual}`)
 
 export const adam = Optimizer.adam(ToyTask.adam)
 
-/** The losses before each step. */
+/** Trains and returns the losses before each step. */
 export const train = (training: TrainingClient.Service, steps: number, optimizer: Optimizer.Optimizer) =>
   Stream.range(1, steps).pipe(
     Stream.map(() => ToyTask.data),

@@ -1,6 +1,4 @@
-/**
- * Going on: from a checkpoint, from a journal, and after something was lost on the way.
- */
+/** Checks resuming from a checkpoint, from a journal, and after lost requests. */
 import { NodeTinker } from "@effect-tinker/node"
 import { Context, Effect, Either, Layer, Option, Redacted } from "effect"
 import { Loss, ServiceClient, type TrainingClient, TrainingJournal } from "effect-tinker"
@@ -13,36 +11,38 @@ import * as ToyTask from "./ToyTask.ts"
 
 const four = (loss: number) => loss.toFixed(4)
 
-/** Going on from a checkpoint: in place, and with a new model, with and without the optimizer. */
+/** Checks resuming from a checkpoint, in place and as a new model, with and without the optimizer state. */
 export const resuming = ({ check, probe }: Report, training: TrainingClient.Service, statePath: string) =>
   Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
-    const saved = yield* check("the loss at the checkpoint", currentLoss(training), String)
+    const saved = yield* check("loss at the checkpoint", currentLoss(training), String)
     const steps = 3
-    const onwards = yield* check("three steps on", train(training, steps, adam), (losses) => losses.map(four).join(" "))
-    /** Within what a server may differ from itself. */
+    const onwards = yield* check("three more steps", train(training, steps, adam), (losses) =>
+      losses.map(four).join(" "),
+    )
+    /** Checks equality within the variation of a server. */
     const same = (losses: ReadonlyArray<number>) =>
       Effect.forEach(losses, (loss, i) => near(loss, onwards[i] ?? Number.NaN, 1e-4))
     const loaded = (client: TrainingClient.Service) =>
       Effect.flatMap(currentLoss(client), (loss) => near(loss, saved, 1e-4))
 
-    yield* probe("load the weights in place", Effect.zipRight(training.loadState(statePath), loaded(training)))
+    yield* probe("load weights in place", Effect.zipRight(training.loadState(statePath), loaded(training)))
     yield* probe(
-      "load weights and optimizer in place: the same steps again",
+      "load weights and optimizer in place gives the same steps",
       Effect.zipRight(training.loadStateWithOptimizer(statePath), Effect.tap(train(training, steps, adam), same)),
     )
     yield* probe(
-      "a new model from the weights",
+      "new model from weights",
       Effect.flatMap(service.createTrainingClientFromCheckpoint(statePath), loaded),
     )
     yield* probe(
-      "a new model from weights and optimizer: the same steps again",
+      "new model from weights and optimizer gives the same steps",
       Effect.flatMap(service.createTrainingClientFromCheckpoint(statePath, { withOptimizer: true }), (client) =>
         Effect.tap(train(client, steps, adam), same),
       ),
     )
     yield* probe(
-      "a client that died is resumed from its journal: its request in flight is found, and training goes on",
+      "resume from a journal finds the pending request and continues training",
       Effect.gen(function* () {
         const journal = yield* TrainingJournal.memory
         const options = { baseModel: modelName, rank: ToyTask.rank, seed: ToyTask.seed, journal }
@@ -53,8 +53,8 @@ export const resuming = ({ check, probe }: Report, training: TrainingClient.Serv
         })
         yield* Effect.scoped(alone)
         const { client, completed, pending } = yield* service.resumeTrainingClient({ journal })
-        yield* expect(completed.length === 2, `${completed.length} requests were completed, not 2`)
-        yield* expect(pending.length === 1, `${pending.length} requests were in flight, not 1`)
+        yield* expect(completed.length === 2, `expected 2 completed requests, got ${completed.length}`)
+        yield* expect(pending.length === 1, `expected 1 pending request, got ${pending.length}`)
         yield* Effect.forEach(pending, ({ future }) => future.await)
         yield* client.optimStep(adam)
         const loss = yield* currentLoss(client)
@@ -65,7 +65,7 @@ export const resuming = ({ check, probe }: Report, training: TrainingClient.Serv
     )
   }).pipe(Effect.scoped)
 
-/** What is lost on the way is applied once in the end, or the client says that it can't know, and stops. */
+/** Checks that a lost request is applied once, or that the client stops with an unknown outcome. */
 export const faults = ({ probe }: Report, { apiKey, baseUrl }: Address, statePath: string) =>
   Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
@@ -73,11 +73,11 @@ export const faults = ({ probe }: Report, { apiKey, baseUrl }: Address, statePat
     const behind = NodeTinker.layer({ baseUrl: proxy.baseUrl, apiKey: Redacted.make(apiKey) })
     const unlucky = Context.get(yield* Layer.build(behind), ServiceClient.ServiceClient)
     const { operation } = Api.optimStep
-    /** Its number, after those of loading and of the pass. */
+    /** The sequence number of the update, after loading and the pass. */
     const update = 3
     const resumed = { withOptimizer: true }
 
-    /** The loss after one step from the checkpoint, with an update that meets this fault. */
+    /** Returns the loss after one step from the checkpoint, with a fault during the update. */
     const after = (fault: Option.Option<FaultyProxy.Fault>) =>
       Effect.gen(function* () {
         const client = yield* (Option.isSome(fault) ? unlucky : service).createTrainingClientFromCheckpoint(
@@ -103,9 +103,9 @@ export const faults = ({ probe }: Report, { apiKey, baseUrl }: Address, statePat
         yield* expect(isHonest, `${error._tag}: ${error.message}`)
         return `the client stopped: ${error.message}`
       })
-    yield* probe("an update is lost on its way: applied once, or said to be unknown", once("request"), (words) => words)
+    yield* probe("a lost update request is applied once or reported as unknown", once("request"), (words) => words)
     yield* probe(
-      "the answer to an update is lost: applied once, or said to be unknown",
+      "an update with a lost response is applied once or reported as unknown",
       once("answer"),
       (words) => words,
     )

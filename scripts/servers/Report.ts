@@ -1,19 +1,19 @@
 /**
- * The table of checks, printed row by row. A check is `ok`, or it `failed`, or the server `lacks` what it asks for:
- * refuses it in the way that is known of this server, which is no failure of ours.
+ * Prints the table of checks, row by row. A check is `ok`, it `failed`, or the server `lacks` the feature: it refuses
+ * in the known way of this server, which is not our failure.
  */
 import { Cause, Console, Data, Duration, Effect, Exit, Option, Predicate } from "effect"
 
 export type Outcome = "ok" | "lacks" | "failed"
 
-/** It did what it should not. */
+/** A check with an unexpected result. */
 export class CheckFailed extends Data.TaggedError("CheckFailed")<{ readonly message: string }> {}
 
-/** Fails unless it is so. */
+/** Fails unless the condition holds. */
 export const expect = (isSo: boolean, otherwise: string): Effect.Effect<void, CheckFailed> =>
   isSo ? Effect.void : new CheckFailed({ message: otherwise })
 
-/** The error of an effect that is to fail with one of these. */
+/** Returns the error of an effect that must fail with one of these tags. */
 export const refused = <A, E extends { readonly _tag: string; readonly message: string }, R>(
   effect: Effect.Effect<A, E, R>,
   ...tags: ReadonlyArray<E["_tag"]>
@@ -21,36 +21,38 @@ export const refused = <A, E extends { readonly _tag: string; readonly message: 
   effect.pipe(
     Effect.flip,
     Effect.mapError(() => new CheckFailed({ message: "it was accepted" })),
-    Effect.tap((error) => expect(tags.includes(error._tag), `it failed otherwise: ${error._tag}: ${error.message}`)),
+    Effect.tap((error) =>
+      expect(tags.includes(error._tag), `it failed with another error: ${error._tag}: ${error.message}`),
+    ),
   )
 
-/** The check is in the table already; what builds on it is left out. */
+/** The failed check is already in the table; dependent checks are skipped. */
 export class Reported extends Data.TaggedError("Reported") {}
 
-/** What this server is known to lack: the name of a check, and how it fails: the HTTP status, or words of the error. */
+/** Known missing features: the name of a check, and how it fails (HTTP status or part of the error message). */
 export type Lacking = Readonly<Record<string, number | string>>
 
 export interface Report {
-  /** Adds a row. `tell` is what the row says of a success. */
+  /** Runs a check and adds a row. `tell` returns the note of a successful check. */
   readonly check: <A, E, R>(
     name: string,
     effect: Effect.Effect<A, E, R>,
     tell?: (value: A) => string,
   ) => Effect.Effect<A, Reported, R>
-  /** The same where nothing builds on it. */
+  /** Like `check`, for checks that no other check depends on. */
   readonly probe: <A, E, R>(
     name: string,
     effect: Effect.Effect<A, E, R>,
     tell?: (value: A) => string,
   ) => Effect.Effect<void, never, R>
-  /** A row for what would do this server harm. */
+  /** Adds a row for a check that would harm this server. */
   readonly lacks: (name: string, why: string) => Effect.Effect<void>
   readonly count: (outcome: Outcome) => number
-  /** What it was said to lack, and was not asked for. */
-  readonly unasked: () => ReadonlyArray<string>
+  /** Returns the known missing features that were not checked. */
+  readonly unreached: () => ReadonlyArray<string>
 }
 
-/** The first call of a kind compiles on the server, on a machine that may be busy. */
+/** The first call of each kind triggers compilation on the server, and the machine may be busy. */
 const patience = Duration.minutes(5)
 
 const words = (error: unknown): string => {
@@ -65,7 +67,7 @@ const statusOf = (error: unknown): number | undefined =>
     ? Number(error.status.value)
     : undefined
 
-/** What the end of a check means. */
+/** Determines the outcome of a check. */
 const judge = <A, E>(
   exit: Exit.Exit<A, E>,
   lack: number | string | undefined,
@@ -74,7 +76,7 @@ const judge = <A, E>(
   if (Exit.isSuccess(exit)) {
     return lack === undefined
       ? { outcome: "ok", note: tell(exit.value) }
-      : { outcome: "failed", note: `this server was known to lack it (${lack}), and does not` }
+      : { outcome: "failed", note: `this server was known to lack this (${lack}), but supports it; update Checks.ts` }
   }
   const error = Option.getOrElse(Cause.failureOption(exit.cause), () => Cause.squash(exit.cause))
   const note = words(error)
@@ -84,7 +86,7 @@ const judge = <A, E>(
 
 export const make = (lacking: Lacking): Report => {
   const counts = { ok: 0, lacks: 0, failed: 0 }
-  const unasked = new Set(Object.keys(lacking))
+  const unreached = new Set(Object.keys(lacking))
   const row = (name: string, outcome: Outcome, note: string, took: Duration.Duration) => {
     counts[outcome]++
     const seconds = (Duration.toMillis(took) / 1000).toFixed(1).padStart(6)
@@ -93,11 +95,11 @@ export const make = (lacking: Lacking): Report => {
   }
   const check: Report["check"] = (name, effect, tell = () => "") =>
     Effect.gen(function* () {
-      unasked.delete(name)
+      unreached.delete(name)
       const [took, exit] = yield* effect.pipe(
         Effect.timeoutFail({
           duration: patience,
-          onTimeout: () => new CheckFailed({ message: `did not end within ${Duration.format(patience)}` }),
+          onTimeout: () => new CheckFailed({ message: `did not finish within ${Duration.format(patience)}` }),
         }),
         Effect.exit,
         Effect.timed,
@@ -111,6 +113,6 @@ export const make = (lacking: Lacking): Report => {
     probe: (name, effect, tell) => Effect.ignore(check(name, effect, tell)),
     lacks: (name, why) => row(name, "lacks", why, Duration.zero),
     count: (outcome) => counts[outcome],
-    unasked: () => [...unasked],
+    unreached: () => [...unreached],
   }
 }

@@ -1,6 +1,4 @@
-/**
- * Sampling: from the base model, whose numbers are known, and from what was trained.
- */
+/** Checks sampling from the base model, whose numbers are known, and from trained weights. */
 import { Array as Arr, Duration, Effect, type Option } from "effect"
 import { SamplingClient, ServiceClient, type TrainingClient } from "effect-tinker"
 import { CheckFailed, expect, refused, type Report } from "./Report.ts"
@@ -8,7 +6,7 @@ import { modelName } from "./Server.ts"
 import * as ToyTask from "./ToyTask.ts"
 
 const prompt = ToyTask.pairs[0].prompt
-/** What the base model says to it, greedily. */
+/** The greedy continuation of the prompt by the base model. */
 const continuation = [445, 344, 473]
 
 const greedy = { temperature: 0, maxTokens: continuation.length }
@@ -16,14 +14,14 @@ const greedy = { temperature: 0, maxTokens: continuation.length }
 const equal = (actual: ArrayLike<number>, wanted: ReadonlyArray<number>) =>
   expect(Arr.getEquivalence(Object.is)(Array.from(actual), wanted), `expected ${wanted}, got ${Array.from(actual)}`)
 
-/** One sample's tokens. */
+/** Samples one sequence. */
 const tokens = (sampler: SamplingClient.Service, request: Omit<SamplingClient.Request, "prompt">) =>
   Effect.flatMap(sampler.sample({ prompt, ...request }), ({ sequences: [sequence] }) =>
-    sequence === undefined ? new CheckFailed({ message: "there is no sequence" }) : Effect.succeed(sequence),
+    sequence === undefined ? new CheckFailed({ message: "the response has no sequence" }) : Effect.succeed(sequence),
   )
 
-const told = <A>(option: Option.Option<A>) =>
-  Effect.mapError(option, () => new CheckFailed({ message: "the server ignored the wish" }))
+const required = <A>(option: Option.Option<A>) =>
+  Effect.mapError(option, () => new CheckFailed({ message: "the server ignored the request" }))
 
 export const base = ({ check, probe }: Report) =>
   Effect.gen(function* () {
@@ -34,7 +32,7 @@ export const base = ({ check, probe }: Report) =>
       ({ samplingSessionId }) => samplingSessionId,
     )
     yield* probe(
-      "the name of its model",
+      "base model name of a sampler",
       Effect.tap(sampler.getBaseModel, (name) => expect(name === modelName, name)),
     )
     yield* probe(
@@ -42,13 +40,13 @@ export const base = ({ check, probe }: Report) =>
       Effect.gen(function* () {
         const sequence = yield* tokens(sampler, { params: greedy })
         yield* equal(sequence.tokens, continuation)
-        yield* expect(sequence.stopReason === "length", `it ended by ${sequence.stopReason}`)
-        const [first = Number.NaN] = yield* told(sequence.logprobs)
+        yield* expect(sequence.stopReason === "length", `the stop reason is ${sequence.stopReason}`)
+        const [first = Number.NaN] = yield* required(sequence.logprobs)
         yield* expect(Math.abs(first - -4.485) < 0.02, `the first token has the log probability ${first}`)
       }),
     )
     yield* probe(
-      "log probabilities of a prompt: aligned with it, none for its first token",
+      "prompt log probabilities align with the tokens, with none for the first",
       Effect.gen(function* () {
         const [first, ...others] = yield* sampler.computeLogprobs(prompt)
         yield* expect(Number.isNaN(first), `the first is ${first}`)
@@ -61,14 +59,17 @@ export const base = ({ check, probe }: Report) =>
     )
     const hot = { numSamples: 4, params: { temperature: 1, maxTokens: 8, seed: 7 } }
     yield* probe(
-      "four samples; the same again with the same seed",
+      "four samples, identical with the same seed",
       Effect.gen(function* () {
         const drawn = Effect.map(sampler.sample({ prompt, ...hot }), ({ sequences }) =>
           sequences.map((sequence) => Array.from(sequence.tokens).join(" ")),
         )
         const first = yield* drawn
-        yield* expect(new Set(first).size === hot.numSamples, `not four different ones: ${first.join(", ")}`)
-        yield* expect(Arr.getEquivalence(Object.is)(first, yield* drawn), "other samples from the same seed")
+        yield* expect(
+          new Set(first).size === hot.numSamples,
+          `expected four different samples, got ${first.join(", ")}`,
+        )
+        yield* expect(Arr.getEquivalence(Object.is)(first, yield* drawn), "the same seed gave different samples")
       }),
     )
     yield* probe(
@@ -76,27 +77,27 @@ export const base = ({ check, probe }: Report) =>
       Effect.gen(function* () {
         const sequence = yield* tokens(sampler, { params: { ...greedy, stop: [continuation[1] ?? 0] } })
         yield* equal(sequence.tokens, continuation.slice(0, 2))
-        yield* expect(sequence.stopReason === "stop", `it ended by ${sequence.stopReason}`)
+        yield* expect(sequence.stopReason === "stop", `the stop reason is ${sequence.stopReason}`)
       }),
     )
     yield* probe("stop texts", tokens(sampler, { params: { ...greedy, stop: ["five", "six"] } }))
     yield* probe("one stop text", tokens(sampler, { params: { ...greedy, stop: "five" } }))
-    yield* probe("no limit of tokens", tokens(sampler, { params: { temperature: 0 } }))
+    yield* probe("sample without a token limit", tokens(sampler, { params: { temperature: 0 } }))
     yield* probe(
-      "the likeliest tokens of the prompt",
+      "most likely tokens of the prompt",
       Effect.flatMap(
         sampler.sample({ prompt, params: greedy, promptLogprobs: true, topkPromptLogprobs: 2 }),
-        ({ topkPromptLogprobs }) => told(topkPromptLogprobs),
+        ({ topkPromptLogprobs }) => required(topkPromptLogprobs),
       ),
     )
     yield* probe(
-      "the likeliest tokens of the sample",
+      "most likely tokens of the sample",
       Effect.flatMap(tokens(sampler, { params: greedy, topkSampleLogprobs: 2 }), ({ topkLogprobs }) =>
-        told(topkLogprobs),
+        required(topkLogprobs),
       ),
     )
     yield* probe(
-      "64 samples at once",
+      "64 concurrent samples",
       Effect.gen(function* () {
         const all = yield* Effect.forEach(Arr.range(1, 64), () => tokens(sampler, { params: greedy }), {
           concurrency: "unbounded",
@@ -105,7 +106,7 @@ export const base = ({ check, probe }: Report) =>
       }),
     )
     yield* probe(
-      "a sample that is interrupted ends at once, and the next one works",
+      "an interrupted sample ends immediately, and the next one works",
       Effect.gen(function* () {
         const [took] = yield* tokens(sampler, { params: { temperature: 1, maxTokens: 200 } }).pipe(
           Effect.timeoutOption("50 millis"),
@@ -120,17 +121,17 @@ export const base = ({ check, probe }: Report) =>
       Effect.flatMap(sampler.submit.sample({ prompt, params: greedy }), (future) => future.await),
     )
     yield* probe(
-      "another client of the same sampler, by its handle",
+      "a second client of a sampler by handle",
       Effect.gen(function* () {
         const clone = yield* SamplingClient.fromHandle(yield* sampler.handle)
         yield* equal((yield* tokens(clone, { params: greedy })).tokens, continuation)
       }),
     )
     yield* probe(
-      "a sampler of a checkpoint that is not there is refused",
+      "a sampler of a missing checkpoint is refused",
       refused(
         Effect.flatMap(
-          service.createSamplingClient({ modelPath: "tinker://nobody/sampler_weights/nothing" }),
+          service.createSamplingClient({ modelPath: "tinker://unknown/sampler_weights/missing" }),
           (missing) => missing.sample({ prompt, params: greedy }),
         ),
         "NotFound",
@@ -138,7 +139,7 @@ export const base = ({ check, probe }: Report) =>
     )
   }).pipe(Effect.scoped)
 
-/** How many answers greedy sampling gets right. */
+/** Returns the number of correct greedy answers. */
 const score = (sampler: SamplingClient.Service) =>
   Effect.map(
     Effect.forEach(
@@ -161,20 +162,16 @@ const knows = (sampler: SamplingClient.Service) =>
     expect(right === ToyTask.pairs.length, `${right} of ${ToyTask.pairs.length} answers are right`),
   )
 
-/** The answers that were learnt; gives the path of the weights. */
-export const learnt = ({ check, probe }: Report, training: TrainingClient.Service) =>
+/** Checks the learned answers; returns the path of the weights. */
+export const learned = ({ check, probe }: Report, training: TrainingClient.Service) =>
   Effect.gen(function* () {
     yield* probe(
-      "a sampler of the weights as they are gives the learnt answers",
+      "a sampler of the current weights gives the learned answers",
       Effect.flatMap(training.saveWeightsAndGetSamplingClient(), knows),
     )
-    const { path } = yield* check(
-      "save weights to sample from",
-      training.saveWeightsForSampler("learnt"),
-      ({ path }) => path,
-    )
+    const { path } = yield* check("save sampler weights", training.saveWeightsForSampler("learned"), ({ path }) => path)
     yield* probe(
-      "a sampler of these gives the learnt answers",
+      "a sampler of the saved weights gives the learned answers",
       Effect.flatMap(training.createSamplingClient(path), knows),
     )
     return path

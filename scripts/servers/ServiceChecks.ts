@@ -1,6 +1,4 @@
-/**
- * What needs no training: keys, flags and sessions; and what the server remembers of runs and checkpoints.
- */
+/** Checks that need no training: keys, flags and sessions, and the management of runs and checkpoints. */
 import { NodeTinker } from "@effect-tinker/node"
 import { Effect, Option, Redacted, Stream } from "effect"
 import { Checkpoint, RetryPolicy, ServiceClient } from "effect-tinker"
@@ -9,10 +7,10 @@ import * as Transport from "effect-tinker/Transport"
 import { type CheckFailed, expect, refused, type Report } from "./Report.ts"
 import { type Address, modelName } from "./Server.ts"
 
-/** An error that is wanted is not retried. */
+/** Expected errors are not retried. */
 const once = { retryPolicy: RetryPolicy.none }
 
-/** Is it there, and does it know us? */
+/** Checks that the server is reachable and accepts the key. */
 export const access = ({ check, probe }: Report, { baseUrl }: Address) =>
   Effect.gen(function* () {
     const { call } = yield* Transport.Transport
@@ -23,7 +21,7 @@ export const access = ({ check, probe }: Report, { baseUrl }: Address) =>
       Effect.tap(service.getServerCapabilities, ({ supportedModels }) =>
         expect(
           supportedModels.some((model) => Option.contains(model.modelName, modelName)),
-          `no ${modelName} among ${supportedModels.length}`,
+          `${modelName} is not among the ${supportedModels.length} supported models`,
         ),
       ),
     )
@@ -41,7 +39,7 @@ export const access = ({ check, probe }: Report, { baseUrl }: Address) =>
     )
   })
 
-/** Of the session that all clients share. */
+/** Checks the session that all clients share. */
 export const session = ({ check, probe }: Report) =>
   Effect.gen(function* () {
     const { call } = yield* Transport.Transport
@@ -60,25 +58,25 @@ export const session = ({ check, probe }: Report) =>
     )
   })
 
-/** Late in the run, when there were some. */
+/** Checks heartbeats; late in the run, so that there have been some. */
 export const heartbeats = ({ probe }: Report) =>
   Effect.gen(function* () {
     const { heartbeats } = yield* Effect.flatMap(ServiceClient.ServiceClient, ({ session }) => session)
     const latest = yield* Stream.runHead(heartbeats)
     yield* expect(
       Option.exists(latest, ({ failure }) => Option.isNone(failure)),
-      "the latest was not answered",
+      "the latest heartbeat was not answered",
     )
   }).pipe((effect) => probe("heartbeats are answered", effect))
 
 export interface Trained {
   readonly modelId: string
-  /** Of a checkpoint to train on from, which the last check deletes. */
+  /** Path of a training checkpoint, which the last check deletes. */
   readonly statePath: string
   readonly samplerPath: string
 }
 
-/** What the server tells of a run and its checkpoints, and what it lets do with them. */
+/** Checks the management endpoints of runs and checkpoints. */
 export const management = ({ probe }: Report, { modelId, samplerPath, statePath }: Trained) =>
   Effect.gen(function* () {
     const { call } = yield* Transport.Transport
@@ -92,8 +90,8 @@ export const management = ({ probe }: Report, { modelId, samplerPath, statePath 
         modelId,
       ),
     )
-    yield* probe("weights_info of a state", call(Api.getWeightsInfo, { tinkerPath: statePath }))
-    yield* probe("weights_info of weights to sample from", call(Api.getWeightsInfo, { tinkerPath: samplerPath }))
+    yield* probe("weights_info of training weights", call(Api.getWeightsInfo, { tinkerPath: statePath }))
+    yield* probe("weights_info of sampler weights", call(Api.getWeightsInfo, { tinkerPath: samplerPath }))
     const paths = ({ checkpoints }: { readonly checkpoints: ReadonlyArray<{ readonly tinkerPath: string }> }) =>
       checkpoints.map(({ tinkerPath }) => tinkerPath)
     yield* probe("training_runs/checkpoints lists it", listed(call(Api.listCheckpoints, run), paths, statePath))
@@ -113,4 +111,4 @@ const listed = <A, E, R>(
   entries: (page: A) => ReadonlyArray<unknown>,
   wanted: unknown,
 ): Effect.Effect<A, E | CheckFailed, R> =>
-  Effect.tap(list, (page) => expect(entries(page).includes(wanted), `${String(wanted)} is not among them`))
+  Effect.tap(list, (page) => expect(entries(page).includes(wanted), `${String(wanted)} is not in the list`))

@@ -1,12 +1,10 @@
-/**
- * Other programs: run to their end, or kept running until the scope closes. What they print goes to a file.
- */
+/** Runs other programs to their end, or until the scope closes. Their output goes to a file. */
 import { Data, Deferred, Duration, Effect, Option, Schedule, type Scope } from "effect"
 import { type ChildProcess, execFile, spawn } from "node:child_process"
 import { closeSync, openSync, readFileSync } from "node:fs"
 import { createServer } from "node:net"
 
-/** The server could not be installed or started; its checks were not made. */
+/** The server could not be installed or started; its checks were not run. */
 export class SetupFailed extends Data.TaggedError("SetupFailed")<{ readonly message: string }> {}
 
 export interface Program {
@@ -14,13 +12,13 @@ export interface Program {
   readonly args: ReadonlyArray<string>
   readonly cwd: string
   readonly env?: Readonly<Record<string, string>>
-  /** The file that its output is appended to. */
+  /** The file that the output is appended to. */
   readonly log: string
 }
 
 const lastLines = (file: string): string => readFileSync(file, "utf8").trimEnd().split("\n").slice(-25).join("\n")
 
-/** All of a group, because servers start programs of their own. True if there was any to signal. */
+/** Signals the whole process group, because servers start child processes. Returns whether there was one. */
 const signalGroup = (pid: number, signal: NodeJS.Signals): boolean => {
   try {
     return process.kill(-pid, signal)
@@ -29,7 +27,7 @@ const signalGroup = (pid: number, signal: NodeJS.Signals): boolean => {
   }
 }
 
-/** Nothing of a run is kept, so nothing is lost by a harsh end. */
+/** Runs keep no data, so a forced end loses nothing. */
 const stopGrace = Duration.seconds(5)
 
 interface Running {
@@ -37,7 +35,7 @@ interface Running {
   readonly ended: Effect.Effect<number>
 }
 
-/** In a group of its own, so that Ctrl-C reaches us first and we end it in order. */
+/** Launches a program in its own process group, so that Ctrl-C reaches us first and we stop it cleanly. */
 const launch = (program: Program): Effect.Effect<Running, SetupFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const ended = yield* Deferred.make<number>()
@@ -57,26 +55,26 @@ const launch = (program: Program): Effect.Effect<Running, SetupFailed, Scope.Sco
     const stop = (pid: number) =>
       Effect.gen(function* () {
         signalGroup(pid, "SIGTERM")
-        // A finalizer can't be interrupted, and so not timed out, unless it says so.
+        // Finalizers are uninterruptible, so the timeout needs an interruptible effect.
         yield* Effect.timeoutOption(Effect.interruptible(Deferred.await(ended)), stopGrace)
-        // What did not follow its leader has had its chance.
+        // Kills processes that did not stop.
         signalGroup(pid, "SIGKILL")
       })
     const child = yield* Effect.acquireRelease(begin, ({ pid }) => (pid === undefined ? Effect.void : stop(pid)))
     return { pid: child.pid ?? -1, ended: Deferred.await(ended) }
   })
 
-/** To its end; a failure carries the last of what it printed. */
+/** Runs a program to its end; a failure contains the end of its output. */
 export const run = (program: Program): Effect.Effect<void, SetupFailed> =>
   Effect.gen(function* () {
     const { ended } = yield* launch(program)
     const code = yield* ended
     if (code === 0) return
     const call = [program.command, ...program.args.slice(0, 3)].join(" ")
-    return yield* new SetupFailed({ message: `"${call} ..." ended with ${code}:\n${lastLines(program.log)}` })
+    return yield* new SetupFailed({ message: `"${call} ..." exited with ${code}:\n${lastLines(program.log)}` })
   }).pipe(Effect.scoped)
 
-/** What a short program prints. */
+/** Returns the output of a short program. */
 export const output = (command: string, args: ReadonlyArray<string>): Effect.Effect<string, SetupFailed> =>
   Effect.async((resume) => {
     execFile(command, [...args], (error, stdout) =>
@@ -84,7 +82,7 @@ export const output = (command: string, args: ReadonlyArray<string>): Effect.Eff
     )
   })
 
-/** Keeps a program running until the scope closes; done when `isReady` says so. */
+/** Runs a program until the scope closes; completes when `isReady` returns true. */
 export const start = (
   program: Program,
   isReady: Effect.Effect<boolean>,
@@ -98,15 +96,15 @@ export const start = (
       Effect.repeat({ schedule: Schedule.spaced("500 millis"), until: (ready) => ready }),
       Effect.timeoutOption(patience),
     )
-    const early = Effect.flatMap(ended, (code) => problem(`ended with ${code} before it was ready`))
+    const early = Effect.flatMap(ended, (code) => problem(`exited with ${code} before it was ready`))
     if (Option.isNone(yield* Effect.raceFirst(ready, early))) return yield* problem("was not ready in time")
   })
 
-/** True once this line, or a part of it, was printed. */
+/** Returns whether the log contains a text. */
 export const printed = (log: string, words: string): Effect.Effect<boolean> =>
   Effect.sync(() => readFileSync(log, "utf8").includes(words))
 
-/** True once this address answers with a success. */
+/** Returns whether a URL answers with success. */
 export const answers = (url: string): Effect.Effect<boolean> =>
   Effect.promise(() =>
     fetch(url, { signal: AbortSignal.timeout(5_000) }).then(
@@ -115,7 +113,7 @@ export const answers = (url: string): Effect.Effect<boolean> =>
     ),
   )
 
-/** A port that nobody listens on at the moment. */
+/** Finds a free port. */
 export const freePort = (host: string): Effect.Effect<number, SetupFailed> =>
   Effect.async((resume) => {
     const server = createServer()

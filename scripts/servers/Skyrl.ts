@@ -1,6 +1,4 @@
-/**
- * SkyRL's Tinker API on JAX: JSON only, no authentication, and exactly the same losses in every run.
- */
+/** SkyRL's Tinker API on JAX: JSON only, no authentication, and identical losses in every run. */
 import { Effect } from "effect"
 import { join } from "node:path"
 import { apiKey, modelName, type Server } from "./Server.ts"
@@ -10,11 +8,12 @@ export const skyrl: Server = {
   name: "skyrl",
   title: "SkyRL 0.3.0",
   recipe: {
-    // Newer releases of the vendor's SDK, whose types it imports, fit no longer. It starts its engine with uv.
+    // SkyRL imports types of the official SDK and does not work with newer releases of it. It starts its engine with
+    // uv.
     installs: [["skyrl[tinker,jax]==0.3.0", "tinker<=0.24.1", "uv"]],
     patches: [
       {
-        // Before Python 3.12 pydantic takes this class only from the other package.
+        // Before Python 3.12, pydantic accepts this class only from typing_extensions.
         file: "skyrl/tinker/types.py",
         line: "from typing import Annotated, Any, Literal, TypedDict",
         instead: "from typing import Annotated, Any, Literal; from typing_extensions import TypedDict",
@@ -34,7 +33,8 @@ export const skyrl: Server = {
       }
       yield* start(
         {
-          // It refuses to run unless uv is its parent; so told, uv uses the environment as it is and downloads nothing.
+          // SkyRL requires uv as its parent process; with these flags uv uses the environment as is and downloads
+          // nothing.
           command: join(home.bin, "uv"),
           args: [
             "run",
@@ -50,7 +50,7 @@ export const skyrl: Server = {
             `--database-url=sqlite:///${join(run, "tinker.db")}`,
             `--checkpoints-base=${join(run, "checkpoints")}`,
           ],
-          // The model's name is its directory from here.
+          // The model name is a path relative to this directory.
           cwd: home.path,
           env: {
             VIRTUAL_ENV: join(home.path, "venv"),
@@ -62,7 +62,7 @@ export const skyrl: Server = {
           },
           log,
         },
-        // It answers before its engine has loaded the model.
+        // The server answers before its engine has loaded the model.
         printed(log, "Initialized TinkerEngine"),
         "5 minutes",
       )

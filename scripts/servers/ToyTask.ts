@@ -1,13 +1,13 @@
 /**
- * What the tiny model is to learn: eight prompts with one answer each, and how the loss fell when this was recorded with
- * the official Python SDK.
+ * The task for the tiny model: eight prompts with one answer each, and the losses recorded with the official Python
+ * SDK.
  */
 import { Array as Arr } from "effect"
 
-/** Ends an answer. */
+/** The token that ends an answer. */
 export const endOfAnswer = 2
 
-/** The tokens of the text up to its answer, and those of the answer. */
+/** The tokens of each prompt and of its answer. */
 export const pairs = [
   { text: "2+3= five", prompt: [21, 14, 22, 32], answer: [290, 76, 377] },
   { text: "4+4= eight", prompt: [23, 14, 23, 32], answer: [297, 76, 74, 75, 87] },
@@ -34,10 +34,10 @@ export const rank = 8
 export const seed = 1
 export const adam = { learningRate: 1e-2, beta1: 0.9, beta2: 0.95, eps: 1e-12 }
 
-/** How many tokens count. */
+/** Number of tokens with weight 1. */
 export const weighted = pairs.reduce((sum, { answer }) => sum + answer.length + 1, 0)
 
-/** The mean loss of the weighted tokens, from the log probabilities that a pass gives for each datum. */
+/** Returns the mean loss of the weighted tokens, from the log probabilities of each datum. */
 export const meanLoss = (logprobs: ReadonlyArray<ArrayLike<number>>): number => {
   let sum = 0
   for (const [index, { answer, prompt }] of pairs.entries()) {
@@ -46,17 +46,17 @@ export const meanLoss = (logprobs: ReadonlyArray<ArrayLike<number>>): number => 
   return sum / weighted
 }
 
-/** Of the first datum, before any training. The same on every server: adapters begin as nothing. */
+/** Log probabilities of the first datum before training. The same on every server: new adapters have no effect. */
 export const firstLogprobs = [-5.982458, -7.17314, -5.393912, -6.405813, -6.392598, -7.099689, -6.590991]
 
-/** {@link meanLoss} before each of 30 steps; a server that draws its adapters by the seed repeats it exactly. */
+/** {@link meanLoss} before each of 30 steps; servers that initialize adapters by the seed repeat it exactly. */
 export const skyrlLosses = [
   6.379723, 5.038583, 4.104681, 3.530119, 3.125002, 2.805299, 2.593662, 2.527985, 2.3618, 2.201368, 2.129577, 2.046027,
   1.990999, 1.955122, 1.908303, 1.868387, 1.840245, 1.809649, 1.789173, 1.76917, 1.758156, 1.742044, 1.731027, 1.722421,
   1.70681, 1.696356, 1.686445, 1.677595, 1.673211, 1.66602,
 ]
 
-/** The same on a server that ignores the seed: the mean of eight runs, and the standard deviation of one (of 48 runs). */
+/** The same on a server that ignores the seed: mean of eight runs, and standard deviation of one run (of 48 runs). */
 export const tuftLosses = {
   mean: [
     6.379723, 5.627632, 4.922372, 4.359615, 3.911697, 3.548162, 3.2358, 2.964649, 2.739993, 2.567118, 2.439023,

@@ -1,6 +1,4 @@
-/**
- * Training: the recorded curve first, on the first model of a server that nobody used before; then every operation.
- */
+/** Checks training: first the recorded loss curve, on the first model of a fresh server, then every operation. */
 import { Duration, Effect, Either, Option } from "effect"
 import {
   ApiFuture,
@@ -17,14 +15,14 @@ import { expect, refused, type Report } from "./Report.ts"
 import { modelName, type Server } from "./Server.ts"
 import * as ToyTask from "./ToyTask.ts"
 
-/** The recording has six decimals and is of another machine: JAX compiles for the processor. */
+/** The recording has six decimals and is from another machine; JAX compiles for the processor. */
 const tolerance = 1e-5
 
-/** How far losses may be from the recorded ones: six standard deviations where a server ignores the seed. */
+/** The allowed distance from the recorded losses: six standard deviations where a server ignores the seed. */
 const allowed = (server: Server["name"], step: number): number =>
   server === "skyrl" ? tolerance : tolerance + 6 * (ToyTask.tuftLosses.deviation[step] ?? 0)
 
-/** The greatest distance from the recorded losses, as a part of what is allowed. */
+/** Returns the largest distance from the recorded losses, relative to the allowed one. */
 const distance = (server: Server["name"], losses: ReadonlyArray<number>): number => {
   const recorded = server === "skyrl" ? ToyTask.skyrlLosses : ToyTask.tuftLosses.mean
   return Math.max(
@@ -32,7 +30,9 @@ const distance = (server: Server["name"], losses: ReadonlyArray<number>): number
   )
 }
 
-/** The first model: learns the toy task, and is saved. Its first request tells which wire the server reads. */
+/**
+ * Trains the first model on the toy task and saves it. Its first request determines which encoding the server accepts.
+ */
 export const curve = ({ check, probe }: Report, server: Server["name"]) =>
   Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
@@ -42,28 +42,31 @@ export const curve = ({ check, probe }: Report, server: Server["name"]) =>
       ({ modelId }) => modelId,
     )
     yield* probe(
-      "30 training steps: the loss falls as recorded",
+      "30 training steps follow the recorded loss curve",
       Effect.tap(train(training, ToyTask.skyrlLosses.length, adam), (losses) =>
-        expect(distance(server, losses) <= 1, `another curve: ${losses.map((loss) => loss.toFixed(6)).join(" ")}`),
+        expect(
+          distance(server, losses) <= 1,
+          `different loss curve: ${losses.map((loss) => loss.toFixed(6)).join(" ")}`,
+        ),
       ),
       (losses) => {
         const part = (100 * distance(server, losses)).toFixed(0)
         return `from ${losses[0]?.toFixed(6)} to ${losses.at(-1)?.toFixed(6)}; at most ${part} % of the allowed distance`
       },
     )
-    const saved = yield* check("save the state", training.saveState("after-30"), ({ path }) => path)
+    const saved = yield* check("save state", training.saveState("after-30"), ({ path }) => path)
     return { training, statePath: saved.path }
   })
 
-/** Until greedy sampling gives the answers. */
+/** Trains until greedy sampling gives the answers. */
 export const finish = ({ check }: Report, training: TrainingClient.Service) =>
   check(
-    "60 steps more",
+    "60 more steps",
     train(training, 60, Optimizer.adam({ ...ToyTask.adam, learningRate: ToyTask.adam.learningRate / 2 })),
     (losses) => `the loss is ${losses.at(-1)?.toFixed(4)}`,
   )
 
-/** An update that forgets the gradients and changes nothing. */
+/** An update that clears the gradients and changes nothing. */
 const forget = Optimizer.adam({ learningRate: 0 })
 
 const policyData = ToyTask.data.map(({ modelInput, inputs: { targetTokens } }) => ({
@@ -75,7 +78,7 @@ const policyData = ToyTask.data.map(({ modelInput, inputs: { targetTokens } }) =
   },
 }))
 
-/** The negative log likelihood again, as somebody would write it by hand. */
+/** The negative log likelihood as a handwritten custom loss. */
 const likelihood = CustomLoss.fromGradient<{
   readonly targetTokens: ReadonlyArray<number>
   readonly weights: ReadonlyArray<number>
@@ -85,12 +88,12 @@ const likelihood = CustomLoss.fromGradient<{
   ),
 }))
 
-/** Every operation, on a model of its own. */
+/** Checks every operation on a separate model. */
 export const operations = ({ check, lacks, probe }: Report, server: Server["name"]) =>
   Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
     const training = yield* check(
-      "create a second model, with part of the layers",
+      "create a second model that trains some of the layers",
       service.createLoraTrainingClient({
         baseModel: modelName,
         rank: 4,
@@ -114,15 +117,15 @@ export const operations = ({ check, lacks, probe }: Report, server: Server["name
     yield* probe(
       "an unknown base model is refused",
       refused(
-        service.createLoraTrainingClient({ baseModel: "nobody/nothing", rank: 4 }),
+        service.createLoraTrainingClient({ baseModel: "unknown/missing", rank: 4 }),
         "NotFound",
         "RequestRejected",
       ),
     )
     yield* probe(
-      "get_info tells the base model",
+      "get_info returns the base model",
       Effect.tap(training.getInfo, ({ modelData }) =>
-        expect(Option.contains(modelData.modelName, modelName), `it tells ${String(modelData.modelName)}`),
+        expect(Option.contains(modelData.modelName, modelName), `it returned ${String(modelData.modelName)}`),
       ),
     )
 
@@ -133,23 +136,23 @@ export const operations = ({ check, lacks, probe }: Report, server: Server["name
     yield* probe("loss: ppo", pass(training.forwardBackward(policyData, Loss.ppo(clip))))
     yield* probe("loss: cispo", pass(training.forwardBackward(policyData, Loss.cispo(clip))))
     yield* probe("loss: dro", pass(training.forwardBackward(policyData, Loss.dro({ beta: 0.1 }))))
-    yield* probe("after a refused loss the client goes on", works)
+    yield* probe("the client continues after a refused loss", works)
 
     yield* probe(
-      "a custom loss is computed here, and trains",
+      "a custom loss is computed in the client and trains",
       Effect.gen(function* () {
         const before = yield* currentLoss(training)
         const { metrics } = yield* training.forwardBackwardCustom(ToyTask.data, likelihood)
         yield* near((metrics["loss:sum"] ?? Number.NaN) / ToyTask.weighted, before, 1e-4)
         yield* training.optimStep(adam)
         const after = yield* currentLoss(training)
-        yield* expect(after < before, `the loss went from ${before} to ${after}`)
+        yield* expect(after < before, `the loss changed from ${before} to ${after}`)
         return { before, after }
       }),
       ({ after, before }) => `from ${before.toFixed(4)} to ${after.toFixed(4)}`,
     )
     yield* probe(
-      "five requests are submitted before the first is awaited",
+      "five requests can be submitted before the first is awaited",
       Effect.gen(function* () {
         const first = yield* training.submit.forwardBackward(ToyTask.data, Loss.crossEntropy)
         const update = yield* training.submit.optimStep(adam)
@@ -178,19 +181,22 @@ export const operations = ({ check, lacks, probe }: Report, server: Server["name
     )
 
     const missing = `tinker://${training.modelId}/weights/never-saved`
-    yield* probe("loading a checkpoint that is not there is refused", refused(training.loadState(missing), "NotFound"))
-    // A server that does not count the failed request tells so when it comes to the next one, which is lost.
+    yield* probe("loading a missing checkpoint is refused", refused(training.loadState(missing), "NotFound"))
+    // A server that does not count the failed request reports this at the next request, which is lost.
     yield* probe(
-      "after that the client goes on, with the second call at the latest",
+      "the client continues after that, at the latest with the second call",
       Effect.as(works, "with the first").pipe(Effect.orElse(() => Effect.as(works, "with the second"))),
       (when) => when,
     )
     if (server === "skyrl") {
-      yield* lacks("after a pass that failed the client goes on", "not tried: an unknown token spoils all its models")
+      yield* lacks(
+        "the client continues after a failed pass",
+        "not tried: an unknown token corrupts all models of the server",
+      )
     } else {
       const unknownToken = [{ modelInput: [9999], inputs: { targetTokens: [9999], weights: [1] } }]
       yield* probe(
-        "after a pass that failed the client goes on",
+        "the client continues after a failed pass",
         Effect.zipLeft(
           refused(training.forwardBackward(unknownToken, Loss.crossEntropy), "RequestRejected", "RequestFailed"),
           works,
@@ -200,24 +206,24 @@ export const operations = ({ check, lacks, probe }: Report, server: Server["name
     }
 
     const options = { ttl: Duration.hours(1) }
-    yield* probe("save the state for an hour", training.saveState("for-an-hour", options), ({ path }) => path)
+    yield* probe("save state with a TTL of one hour", training.saveState("for-an-hour", options), ({ path }) => path)
     yield* probe(
-      "saving under a used name replaces it or is refused, and the client goes on",
+      "saving under an existing name replaces it or is refused, and the client continues",
       Effect.zipLeft(Effect.either(training.saveState("for-an-hour", { overwrite: true })), works),
       Either.match({ onLeft: (error) => `refused: ${error.message}`, onRight: ({ path }) => `replaced ${path}` }),
     )
     yield* probe("save with metadata", training.saveState("with-metadata", { userMetadata: { step: 1 } }))
-    yield* probe("save for use elsewhere", training.saveWeightsExternal("external"))
+    yield* probe("save external weights", training.saveWeightsExternal("external"))
     yield* probe("an update with another optimizer", training.optimStep(Optimizer.dimuon({ learningRate: 1e-3 })))
-    yield* probe("after all that the client goes on", works)
+    yield* probe("the client continues after all operations", works)
     yield* probe("unload the model", training.unload)
-    yield* probe("an unloaded model takes no more requests", refused(training.optimStep(forget), "ClientClosed"))
+    yield* probe("an unloaded model accepts no requests", refused(training.optimStep(forget), "ClientClosed"))
   })
 
-/** Numbers and gradients are where the client thinks they are: an update changes the loss. */
+/** Checks that sequence numbers and gradients are in the expected state: an update reduces the loss. */
 const expectWorks = (training: TrainingClient.Service) =>
   Effect.gen(function* () {
     const { pass } = yield* training.trainStep(ToyTask.data, Loss.crossEntropy, adam)
     const after = yield* currentLoss(training)
-    yield* expect(after < lossOf(pass), `the loss went from ${lossOf(pass)} to ${after}`)
+    yield* expect(after < lossOf(pass), `the loss changed from ${lossOf(pass)} to ${after}`)
   })

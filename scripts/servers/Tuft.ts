@@ -1,6 +1,6 @@
 /**
- * TuFT: protobuf passes, numbers that must come one after the other, torch for training and vLLM for sampling. It is
- * made for GPUs; here Ray is told that there are two, and torch finds none and takes the CPU.
+ * TuFT: protobuf passes, strictly consecutive sequence numbers, torch for training and vLLM for sampling. It is made
+ * for GPUs; here Ray is configured with two GPUs, and torch falls back to the CPU.
  */
 import { Effect } from "effect"
 import { mkdirSync, writeFileSync } from "node:fs"
@@ -10,7 +10,7 @@ import { answers, freePort, printed, start } from "./Shell.ts"
 
 const words = (text: string): ReadonlyArray<string> => text.trim().split(/\s+/)
 
-/** What TuFT requires, but for vLLM, whose own package needs CUDA. */
+/** Dependencies of TuFT except vLLM, whose own package needs CUDA. */
 const dependencies = words(`
   fastapi[standard]>=0.133,<0.137 httpx>=0.28.1 numpy>=2 tinker>=0.25,<0.26 protobuf>=4.21
   typer>=0.20.1 uvicorn[standard]>=0.38 omegaconf>=2.3 ray>=2.50 transformers>=5.5.3,<6
@@ -19,7 +19,7 @@ const dependencies = words(`
   psutil>=5.9 nvidia-ml-py>=13 torch==2.11.0 peft==0.20.0 accelerate>=1 redis>=5
 `)
 
-/** What vLLM requires. Its build for CPUs names a torch that PyPI does not have; the one that it has works. */
+/** Dependencies of vLLM. Its CPU build requires a torch version that is not on PyPI; the version on PyPI works. */
 const vllmDependencies = words(`
   regex cachetools sentencepiece requests>=2.26 tqdm blake3 py-cpuinfo openai>=2 pillow
   prometheus_client>=0.18 prometheus-fastapi-instrumentator>=8 tiktoken>=0.6 lm-format-enforcer==0.11.3
@@ -43,7 +43,7 @@ supported_models:
     max_loras: 4
     training_backend: hf
     micro_batch_size: 4
-    # Otherwise vLLM asks for nine tenths of the memory.
+    # Otherwise vLLM allocates nine tenths of the memory.
     colocate: true
     sampling_memory_fraction: 0.1
 authorized_users:
@@ -79,7 +79,7 @@ export const tuft: Server = {
   },
   start: (home, run) =>
     Effect.gen(function* () {
-      // Ray replaces 127.0.0.1 by the address of the machine in its network; this one it leaves alone.
+      // Ray replaces 127.0.0.1 with the network address of the machine, but not this address.
       const rayHost = "127.0.0.2"
       const rayPort = yield* freePort(rayHost)
       const host = "127.0.0.1"

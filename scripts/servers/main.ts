@@ -1,6 +1,6 @@
 /**
- * Our SDK against the open servers that speak the Tinker API: installs them, starts them, trains and samples, and
- * prints what worked. `--help` tells the rest.
+ * Tests our SDK with open servers that implement the Tinker API: installs and starts them, trains and samples, and
+ * prints the results. See `--help`.
  */
 import { Runtime } from "@effect/platform"
 import { NodeRuntime } from "@effect/platform-node"
@@ -20,19 +20,19 @@ const defaultWork = join(tmpdir(), "effect-tinker-servers")
 
 const usage = `Usage: pnpm test:servers [${servers.map(({ name }) => name).join("|")} ...] [options]
 
-Runs this SDK against open servers of the Tinker API on this machine's CPU; without a name against all of them.
+Tests this SDK with open servers of the Tinker API on the CPU of this machine. Default: all servers.
 The first run installs them from PyPI: about 7 GB and five minutes each. Later runs take a few minutes.
 
-  --work <directory>   where servers are installed and run (default: ${defaultWork})
-  --python <command>   Python 3.11 or 3.12 (default: the first of python3.11, python3.12, python3 that is one)
-  --install-only       install, and start nothing
-  --keep               keep the logs and checkpoints of the run also if all went well
-  --help               this text
+  --work <directory>   directory to install and run servers in (default: ${defaultWork})
+  --python <command>   Python 3.11 or 3.12 (default: the first match of python3.11, python3.12, python3)
+  --install-only       only install the servers
+  --keep               keep logs and checkpoints even if all checks pass
+  --help               show this help
 
-Needs Linux (Ray wants 127.0.0.2 on the loopback interface), 10 GB of disk and 8 GB of memory. Nothing but the
-installation uses the network. Ctrl-C stops the servers. The exit code is 1 if a check failed.`
+Needs Linux (Ray uses 127.0.0.2 on the loopback interface), 10 GB of disk and 8 GB of memory. Only the installation
+uses the network. Ctrl-C stops the servers. The exit code is 1 if a check failed.`
 
-/** The command of a Python that the servers run on. */
+/** Finds a Python command that the servers support. */
 const findPython = (asked: string | undefined): Effect.Effect<string, SetupFailed> => {
   const candidates = asked === undefined ? ["python3.11", "python3.12", "python3"] : [asked]
   return Effect.findFirst(candidates, (command) =>
@@ -71,7 +71,7 @@ const options = Effect.try({
   catch: (error) => new SetupFailed({ message: `${error instanceof Error ? error.message : error}\n\n${usage}` }),
 })
 
-/** One server from nothing to its table. True if no check failed. */
+/** Installs, starts and checks one server. Returns true if no check failed. */
 const test = (
   server: Server,
   given: { readonly work: string; readonly python: string; readonly installOnly: boolean; readonly keep: boolean },
@@ -81,7 +81,7 @@ const test = (
     const home = yield* install(server, { ...given, freeBytes: bavail * bsize })
     if (given.installOnly) return true
     const run = mkdtempSync(join(home.path, "run-"))
-    yield* Console.log(`${server.title}: starting; its logs are in ${run}`)
+    yield* Console.log(`${server.title}: starting; logs are in ${run}`)
     const passed = yield* Effect.scoped(
       Effect.flatMap(server.start(home, run), (address) => checks(server.name, address)),
     )
@@ -95,13 +95,13 @@ const program = Effect.gen(function* () {
   const { positionals, values } = yield* options
   if (values.help === true) return yield* Console.log(usage)
   const unknown = positionals.find((name) => !servers.some((server) => server.name === name))
-  if (unknown !== undefined) return yield* new SetupFailed({ message: `there is no server "${unknown}"\n\n${usage}` })
+  if (unknown !== undefined) return yield* new SetupFailed({ message: `unknown server "${unknown}"\n\n${usage}` })
   const work = resolve(values.work ?? defaultWork)
   mkdirSync(work, { recursive: true })
   const python = yield* findPython(values.python)
   const given = { work, python, installOnly: values["install-only"] ?? false, keep: values.keep ?? false }
   const chosen = servers.filter(({ name }) => positionals.length === 0 || positionals.includes(name))
-  // One after the other: each wants the whole machine.
+  // Sequentially: each server needs the whole machine.
   const passed = yield* Effect.forEach(chosen, (server) => test(server, given))
   if (passed.includes(false)) process.exitCode = 1
 }).pipe(

@@ -1,9 +1,9 @@
-"""Make the model that the servers are tested with: a Qwen3 of 164 288 random weights and a byte-level BPE tokenizer.
+"""Creates the model for the server tests: a Qwen3 with 164,288 random weights and a byte-level BPE tokenizer.
 
     python tiny_model.py <directory>
 
 Runs in the environment of a server, which has torch, transformers and tokenizers. Nothing is downloaded: the tokenizer
-is trained on the texts of Python's own help. The weights are the same wherever torch draws the same numbers from seed 0.
+is trained on the help texts of Python. The weights are identical wherever torch generates the same numbers from seed 0.
 """
 
 import pathlib
@@ -68,7 +68,7 @@ def make_model(tokenizer):
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.08,  # with the usual 0.02 all tokens are nearly as likely, and greedy samples are ties
+        initializer_range=0.08,  # with the usual 0.02, all tokens are almost equally likely and greedy samples are ties
     )
     model = Qwen3ForCausalLM(config).to(torch.float32)
     model.config.dtype = "float32"

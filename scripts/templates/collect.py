@@ -1,4 +1,4 @@
-"""Finds the chat templates in archives: files of templates, values of JSON, and literals of Python.
+"""Collects chat templates from archives: template files, JSON values, and Python literals.
 
     python collect.py <directory of archives> <file to write>
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def members(archive):
-    """The name and text of everything that may hold a template."""
+    """Yields name and content of every file that may contain a template."""
     wanted = re.compile(r"\.(jinja|jinja2|json|py)$")
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as opened:
@@ -29,7 +29,7 @@ def members(archive):
 
 
 def looks_like_template(text):
-    """Loops over messages, and is no program that writes one."""
+    """Checks whether a text refers to messages and contains template statements."""
     return "messages" in text and re.search(r"\{%-?\+?\s*(for|if|set|macro)\b", text) and "{%" in text and "%}" in text
 
 
@@ -45,7 +45,7 @@ def of_json(value):
 
 
 def of_python(text):
-    """Literals, also those that are added up out of literals."""
+    """Yields string literals, including concatenations of literals."""
 
     def constant(node):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -56,7 +56,7 @@ def of_python(text):
         return None
 
     def walk(node):
-        # Docstrings hold examples in prose.
+        # Docstrings contain examples in prose.
         found = None if isinstance(node, ast.Expr) else constant(node)
         if found is not None:
             yield found

@@ -1,6 +1,6 @@
 /**
- * Compares what we render with what transformers rendered: the same text, an error on both sides (with the same words
- * where the template itself raised it), or a refusal. Anything else is a difference, and fails.
+ * Compares our rendering with that of transformers: the same text, an error on both sides (with the same message if the
+ * template raised it), or a refusal. Anything else is a difference and fails.
  */
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -15,7 +15,7 @@ const only = process.argv[3] ?? ""
 
 const read = (line: string): ExactObject => {
   const value = Either.getOrThrow(ExactJson.parse(line))
-  if (!(value instanceof Map)) throw new Error("a line is no object")
+  if (!(value instanceof Map)) throw new Error("expected a JSON object per line")
   return value
 }
 const objects = (value: Exact | undefined) => (value ?? []) as ReadonlyArray<ExactObject>

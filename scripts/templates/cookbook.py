@@ -1,5 +1,5 @@
-"""Writes down what the official cookbook's renderers make of the conversations of `renderers.py`, beside what the
-vendors' templates made of them.
+"""Adds the output of the official cookbook's renderers to the cases that `renderers.py` rendered with the vendors'
+templates.
 
     python cookbook.py <directory of the cases> <directory of the tokenizers>
 """
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 
 def thoughtful(message):
-    """With the thought as a part, which is the cookbook's form."""
+    """Converts the thinking to a content part, as the cookbook represents it."""
     message = dict(message)
     thought = message.pop("reasoning_content", None)
     if thought is not None:
@@ -27,8 +27,8 @@ def thoughtful(message):
 def said(renderer, row):
     messages = [thoughtful(message) for message in row["messages"]]
     if row["tools"] is not None:
-        told = messages[0]["content"] if messages[0]["role"] == "system" else ""
-        prefix = renderer.create_conversation_prefix_with_tools([tool["function"] for tool in row["tools"]], told)
+        system = messages[0]["content"] if messages[0]["role"] == "system" else ""
+        prefix = renderer.create_conversation_prefix_with_tools([tool["function"] for tool in row["tools"]], system)
         messages = [*prefix, *(messages[1:] if messages[0]["role"] == "system" else messages)]
     if row["prompt"]:
         return renderer.build_generation_prompt(messages).to_ints()
@@ -55,7 +55,7 @@ def main(directory, tokenizers):
                 except Exception as problem:
                     row["cookbook"] = type(problem).__name__
                 file.write(json.dumps(row) + "\n")
-    print("the cookbook's renderers have said the same cases")
+    print("rendered all cases with the cookbook")
 
 
 if __name__ == "__main__":

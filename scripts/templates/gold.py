@@ -1,8 +1,8 @@
-"""Renders templates with transformers over fixed and random conversations, and writes down what came out.
+"""Renders templates with transformers over fixed and random conversations and records the output.
 
     python gold.py <templates.json> <directory to write> <seed>
 
-The clock stands still. For each template there is one file, a case a line.
+The clock is frozen. Writes one file per template, with one case per line.
 """
 
 import datetime
@@ -169,7 +169,7 @@ def outcome(source, messages, tools, options, special=SPECIAL):
         raise
     except Exception as problem:
         name = type(problem).__name__
-        # Exactly this class, and not one below it, is what `raise_exception` raises.
+        # `raise_exception` raises exactly this class, not a subclass.
         return {"raised": str(problem)} if type(problem) is jinja2.TemplateError else {"error": name, "message": str(problem)[:200]}
     finally:
         signal.alarm(0)

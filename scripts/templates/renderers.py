@@ -1,11 +1,11 @@
-"""Renders random conversations with the vendors' templates of the families that have a renderer, and writes down what
-came out, and what a renderer is known to do otherwise.
+"""Renders random conversations with the vendors' templates of the families that have a renderer, and records the output
+and the known differences of our renderers.
 
     python renderers.py <templates.json> <directory to write> <seed> <cases>
 
-A known difference is a rewriting that makes both sides the same to the letter: of what our renderer is given, of what
-the template is given, of one of its filters, or of words that it always writes. There is one file for each renderer and
-template, a case a line.
+A known difference is a rewrite that makes both sides identical: of the input of our renderer, of the input of the
+template, of one of its filters, or of text that it always writes. Writes one file per renderer and template, with one
+case per line.
 """
 
 import copy
@@ -22,7 +22,7 @@ SPECIAL = {"bos_token": "<|begin_of_text|>"}
 
 
 def spec(name, **changes):
-    """A tool as every renderer can say it."""
+    """Returns a tool in a form that every renderer supports."""
     function = next(one["function"] for one in TOOLS if one["function"]["name"] == name)
     kept = {key: copy.deepcopy(function[key]) for key in ("name", "description", "parameters")}
     kept["parameters"]["properties"].update(changes)
@@ -34,7 +34,7 @@ TEXTS = [*WORDS, "<|im_end|>", "<|eot_id|>", "<|end|>"]
 
 
 class Talk(Chance):
-    # How often there is what not every format knows: tools and thoughts.
+    # How often features occur that not every format supports: tools and thinking.
     special = 1.0
 
     def text(self):
@@ -71,7 +71,7 @@ class Talk(Chance):
         for _ in range(self.randrange(1, 4)):
             messages += self.turn()
         prompt = self.random() < 0.5
-        # Mostly as it happens: a prompt is not for somebody who has just spoken. Sometimes it ends anywhere.
+        # Usually realistic: a generation prompt does not follow an assistant message. Sometimes it ends anywhere.
         if prompt and self.random() < 0.9:
             messages.pop()
         if len(messages) > 1 and self.random() < 0.25:
@@ -81,7 +81,7 @@ class Talk(Chance):
 
 
 class Sides:
-    """What both sides are given, and how the template's text is edited."""
+    """The inputs of both sides, and the edits of the template's output."""
 
     def __init__(self, case):
         self.ours = copy.deepcopy(case["messages"])
@@ -96,7 +96,7 @@ class Sides:
         self.edits = []
 
     def render(self, source):
-        """With the filters as they were, once more, when done."""
+        """Restores the original filters afterwards."""
         filters = chat._compile_jinja_template(source).environment.filters
         kept = dict(filters)
         filters.update(self.filters)
@@ -121,7 +121,7 @@ def is_last(messages, index):
     return index == len(messages) - 1
 
 
-# Llama 3. `trim` in the words of Python, `str.strip`.
+# Llama 3. `trim` behaves like Python's `str.strip`.
 
 
 def whitespace(sides):
@@ -158,7 +158,7 @@ def no_tools(case):
 
 
 def ends_with_stop(sides):
-    """The template writes a newline after each message. It is the next message's here, and there is none."""
+    """The template writes a newline after each message; our renderer writes it before the next message, so not at the end."""
     if not sides.prompt:
         sides.edits.append(lambda text: text.removesuffix("\n"))
 
@@ -189,7 +189,7 @@ def earlier_thoughts(sides):
 
 
 def inline_thoughts(sides):
-    """A thought inside of a text is text, but for the last answer."""
+    """Thinking inside a text is plain text, except in the last answer."""
     for index, message in answers(sides.theirs):
         content = message["content"]
         if "reasoning_content" not in message and "</think>" in content:
@@ -208,7 +208,7 @@ def begins_thought(content):
 
 
 def begun_thought(sides):
-    """A last answer in which a thought begins and does not end gets no other one in front of it."""
+    """A last answer with unclosed thinking gets no empty thinking block in front of it."""
     last = sides.ours[-1]
     content = last["content"]
     if last["role"] == "assistant" and "reasoning_content" not in last and begins_thought(content) and has_question(sides.ours):
@@ -223,7 +223,7 @@ def begun_thought(sides):
 
 
 def thought_without_beginning(sides):
-    """A last answer in which a thought only ends gets an empty one in front of it."""
+    """A last answer that only closes thinking gets an empty thinking block in front of it."""
     last = sides.theirs[-1]
     if last["role"] == "assistant" and "reasoning_content" not in sides.ours[-1] and "</think>" in sides.ours[-1]["content"] and "<think>" not in sides.ours[-1]["content"] and has_question(sides.ours):
         thought, rest = last["reasoning_content"], last["content"]
@@ -237,7 +237,7 @@ def newline_before_calls(sides):
 
 
 def written_thought(sides):
-    """A last answer's is written out, where the template leaves it out."""
+    """Our renderer writes the thinking of a last answer, which the template omits."""
     last = sides.theirs[-1]
     if last["role"] == "assistant" and last.get("reasoning_content"):
         last["content"] = f"<think>{last['reasoning_content']}</think>{last['content']}"
@@ -249,7 +249,7 @@ def unasked_thought(sides):
 
 
 def contradiction(case):
-    """An answer with a thought, after a prompt that has none."""
+    """Checks for an answer with thinking after a prompt without it."""
     last = case["messages"][-1]
     if last["role"] != "assistant":
         return None
@@ -258,9 +258,9 @@ def contradiction(case):
         return None if case["prompt"] and content == "" and reasoning is None else "Contradiction"
     if case["prompt"]:
         return None
-    before = case["messages"][-2] if len(case["messages"]) > 1 else {"role": "nobody"}
+    before = case["messages"][-2] if len(case["messages"]) > 1 else {"role": "none"}
     if before["role"] == "assistant" and ("reasoning_content" in before or not begins_thought(before["content"])):
-        # The last message of the prompt has a thought, and none once it is history.
+        # The last message of the prompt has thinking, which is dropped once it is history.
         return "Contradiction"
     if reasoning is None and "<think>" in content:
         before, ended, _ = content.partition("</think>")
@@ -271,16 +271,16 @@ def contradiction(case):
 QWEN3 = {
     "JSON with escapes": escapes,
     "an empty system prompt before tools": empty_system,
-    "each result in a message": results_alone,
-    "thoughts between tool calls": earlier_thoughts,
-    "thoughts inside of texts": inline_thoughts,
-    "a thought that does not begin": thought_without_beginning,
-    "a thought that does not end": begun_thought,
-    "a newline between thought and call": newline_before_calls,
+    "one message per tool result": results_alone,
+    "thinking between tool calls": earlier_thoughts,
+    "thinking inside texts": inline_thoughts,
+    "thinking without an opening tag": thought_without_beginning,
+    "thinking without a closing tag": begun_thought,
+    "a newline between thinking and tool call": newline_before_calls,
 }
 
 
-# gpt-oss. The template knows thoughts by another name.
+# gpt-oss. The template uses another name for thinking.
 
 
 def thinking(sides):
@@ -300,7 +300,7 @@ def tools_message(sides):
 
 
 def tool_types(sides):
-    """The form of the format's guide. A type that is a list of one is written as it is."""
+    """Follows the format's guide. A type that is a list of one element is written unchanged."""
     if sides.tools:
         types = {"opt": ["string | any"], "nest": ["{ b?: number, a: boolean }"], "limit": ["number | any"]}
         for tool in sides.tools:
@@ -348,7 +348,7 @@ def said_before_calls(sides):
 
 
 def history_thoughts(sides):
-    """The template drops them from answers that are not the last, and from calls if there is a later answer."""
+    """The template drops thinking from all answers but the last, and from calls before a later answer."""
     for index, message in answers(sides.ours):
         called = "tool_calls" in message
         dropped = any("tool_calls" not in later for _, later in answers(sides.ours[index + 1 :])) if called else not is_last(sides.ours, index) or sides.prompt
@@ -362,7 +362,7 @@ def other_system(sides):
 
 
 def answered(sides):
-    """After an answer comes nothing but a prompt, or a system message that the template drops: it ends as the last one."""
+    """An answer followed only by a prompt, or by a system message that the template drops, ends like the last message."""
     if sides.ours and sides.ours[-1]["role"] == "assistant" and "tool_calls" not in sides.ours[-1]:
         begun = "<|start|>assistant" if sides.prompt else ""
         ending = f"<|end|>{begun}"
@@ -370,26 +370,26 @@ def answered(sides):
 
 
 GPT_OSS = {
-    "the message about the tools' channel": tools_message,
-    "types of tools": tool_types,
+    "the message about the tool channel": tools_message,
+    "tool parameter types": tool_types,
     "<|constrain|>": constrain,
-    "arguments as they were written": arguments_as_written,
-    "results as they were written": results_as_written,
-    "one call in a message": one_call,
-    "what is said before a call": said_before_calls,
-    "thoughts in the history": history_thoughts,
-    "an empty system message, or a later one": other_system,
+    "verbatim tool arguments": arguments_as_written,
+    "verbatim tool results": results_as_written,
+    "one tool call per message": one_call,
+    "text before a tool call": said_before_calls,
+    "thinking in the history": history_thoughts,
+    "an empty or later system message": other_system,
     "an answer before a prompt": answered,
 }
 RAISES = ("Message has tool role", "Cannot put tools", "Cannot pass both content and thinking")
 
 
 def llama3(date):
-    return {"the preamble with dates": preamble(date), "whitespace around a text": whitespace, "results of tools": ipython}
+    return {"the preamble with dates": preamble(date), "whitespace around a text": whitespace, "tool results": ipython}
 
 
 def no_weights(source, sides, whole):
-    """Where `Generic` can't tell what an answer is: not after its prompt, or with no stop at its end."""
+    """Checks for cases in which `Generic` cannot locate the answer: not after its prompt, or without a stop at its end."""
     last = sides.theirs[-1]
     if sides.prompt or last["role"] != "assistant" or "text" not in whole:
         return None
@@ -424,10 +424,10 @@ RUNS = [
     run("llama3", "Llama 3.1", llama3("26 Jul 2024"), no_tools),
     run("llama3", "Llama 3.2", llama3("05 Mar 2026"), no_tools),
     run("llama3", "Llama 3.3", llama3("26 Jul 2024"), no_tools),
-    run("qwen3", "Qwen3, first release", {**QWEN3, "thoughts where nobody asked": unasked_thought}, before=[ends_with_stop]),
-    run("qwen3", "Qwen3", {**QWEN3, "thoughts where nobody asked": unasked_thought}, before=[ends_with_stop]),
+    run("qwen3", "Qwen3, first release", {**QWEN3, "thinking without a user message": unasked_thought}, before=[ends_with_stop]),
+    run("qwen3", "Qwen3", {**QWEN3, "thinking without a user message": unasked_thought}, before=[ends_with_stop]),
     run("qwen3_disable_thinking", "Qwen3", QWEN3, contradiction, [ends_with_stop], enable_thinking=False),
-    run("qwen3_instruct", "Qwen3 Instruct 2507", {**{name: QWEN3[name] for name in list(QWEN3)[:3]}, "thoughts of models that have none": written_thought}, before=[ends_with_stop]),
+    run("qwen3_instruct", "Qwen3 Instruct 2507", {**{name: QWEN3[name] for name in list(QWEN3)[:3]}, "thinking of models without thinking": written_thought}, before=[ends_with_stop]),
     run("gpt_oss_no_sysprompt", "gpt-oss", {**GPT_OSS, "no system message": without_first}, before=[thinking]),
     *(run(f"gpt_oss_{effort}_reasoning", "gpt-oss", GPT_OSS, before=[thinking], reasoning_effort=effort) for effort in ("low", "medium", "high")),
     *(run("generic", template, {}) for template in TEMPLATES),
@@ -442,7 +442,7 @@ def source_of(templates, place):
 
 
 def judged(asked, source, case):
-    """The case, what the template makes of it, and what it makes of it once the known differences are gone."""
+    """Returns the case, the output of the template, and its output without the known differences."""
     sides = Sides(case)
     for prepare in asked["before"]:
         prepare(sides)

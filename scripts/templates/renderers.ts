@@ -1,7 +1,6 @@
 /**
- * Compares what our renderers say with what the vendors' templates said: the same text; the same once the differences
- * that are known and named are gone; refused, where a renderer has to. And with what the official cookbook said: the same
- * tokens. Anything else is a difference, and fails.
+ * Compares our renderers with the vendors' templates: the same text, the same text without the known differences, or a
+ * required refusal; and with the official cookbook: the same tokens. Anything else is a difference and fails.
  */
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -20,7 +19,7 @@ import type { Failure } from "@effect-tinker/tokenizer/RendererError"
 import type { Service } from "@effect-tinker/tokenizer/Tokenizer"
 import { DateTime, Effect, Either, Schema, TestClock, TestContext } from "effect"
 
-/** What the template made of a conversation. */
+/** The output of the template for a conversation. */
 interface Theirs {
   readonly text?: string
   readonly raised?: string
@@ -31,7 +30,7 @@ interface Row extends Theirs {
   readonly messages: ReadonlyArray<unknown>
   readonly tools: ReadonlyArray<{ readonly function: Message.ToolSpec }> | null
   readonly prompt: boolean
-  /** How our renderer has to refuse it. */
+  /** The refusal that our renderer must give. */
   readonly refused?: string
   readonly reasons?: ReadonlyArray<string>
   /** Both sides without the known differences. */
@@ -45,7 +44,7 @@ interface Head {
   readonly template: string
   readonly differences: ReadonlyArray<string>
   readonly date: string
-  /** The template itself, for the renderer that takes any. */
+  /** The template source, for the renderer that accepts any. */
   readonly source?: string
 }
 
@@ -57,10 +56,10 @@ interface Said {
 type Ours = Either.Either<Said, Failure>
 
 const directory = process.argv[2] ?? ""
-/** Under so many cases, a known difference may not occur. */
+/** The number of cases from which every known difference must occur. */
 const enough = 2000
 
-/** Objects as programs have them, with numbers as they were written. */
+/** Converts to plain objects, with numbers as written. */
 const plain = (value: ExactJson.ExactJson): unknown => {
   if (value instanceof Map) return Object.fromEntries([...value].map(([key, one]) => [key, plain(one)]))
   return Array.isArray(value) ? value.map(plain) : value
@@ -68,7 +67,7 @@ const plain = (value: ExactJson.ExactJson): unknown => {
 const read = <A>(line: string) => plain(Either.getOrThrow(ExactJson.parse(line))) as A
 const toMessages = Schema.decodeUnknownSync(Schema.Array(Message.FromJson))
 
-/** The small tokenizer of the family's shape, which the cookbook's renderers had too. */
+/** Returns the small tokenizer of the model family, which the cookbook's renderers used, too. */
 const tokenizerOf = ({ template }: Head) => {
   const name = template.startsWith("Llama") ? "llama3" : template.startsWith("Qwen3") ? "qwen3" : "gpt_oss"
   const file = (kind: string) =>
@@ -98,7 +97,7 @@ const familyOf = ({ date, renderer }: Head, tokenizer: Service) => {
   }
 }
 
-/** What the renderer of a run says. */
+/** Returns a function that renders a case with the renderer of a run. */
 const speaker = (head: Head) =>
   Effect.gen(function* () {
     const { source } = head
@@ -114,9 +113,9 @@ const speaker = (head: Head) =>
           return { renderer, whole: messages }
         }
         if (tools.length === 0) return { renderer: family, whole: messages }
-        const told = messages[0]?.role === "system" ? messages[0] : undefined
-        const prefix = yield* family.toolPrefix(tools, told === undefined ? "" : Message.textOf(told))
-        return { renderer: family, whole: [...prefix, ...messages.slice(told === undefined ? 0 : 1)] }
+        const system = messages[0]?.role === "system" ? messages[0] : undefined
+        const prefix = yield* family.toolPrefix(tools, system === undefined ? "" : Message.textOf(system))
+        return { renderer: family, whole: [...prefix, ...messages.slice(system === undefined ? 0 : 1)] }
       })
 
     return (
@@ -147,7 +146,7 @@ const shown = (ours: Ours, theirs: Theirs): string => {
   return `ours ${around(one)}, theirs ${around(other)}`
 }
 
-/** What is wrong with a case in comparison with the cookbook, which drops Llama's tool calls silently. */
+/** Returns the problem of a case compared with the cookbook, which silently drops tool calls of Llama. */
 const besideCookbook = ({ cookbook, messages, refused }: Row, ours: Ours): string | undefined => {
   if (Either.isLeft(ours)) {
     const drops = refused === "Unsupported" && JSON.stringify(messages).includes('"tool_calls"')
@@ -170,7 +169,7 @@ const compareRun = (file: string) =>
     const known = new Map<string, number>(head.differences.map((name) => [name, 0]))
     const count = (name: string, among = counts) => among.set(name, (among.get(name) ?? 0) + 1)
 
-    /** What is wrong with a case. */
+    /** Returns the problem of a case. */
     const judge = (row: Row, ours: Ours): Effect.Effect<string | undefined> =>
       Effect.gen(function* () {
         if (row.refused !== undefined) {
@@ -178,7 +177,7 @@ const compareRun = (file: string) =>
             return `has to refuse with ${row.refused}: ${shown(ours, row)}`
           }
           count(`refused, ${row.refused}`)
-          // What can't be weighed can be said.
+          // A case that cannot be weighted can still be rendered.
           const whole = isGeneric ? yield* Effect.either(say(row, row.messages, "all_tokens")) : undefined
           return whole === undefined || Either.getOrUndefined(whole)?.text === row.text ? undefined : shown(whole, row)
         }
@@ -219,7 +218,7 @@ const compareRun = (file: string) =>
         problems.push(`${problem}\n    the first of them: ${JSON.stringify({ messages, prompt, tools: names })}`)
       }
     }
-    // An excuse that is never needed could hide something one day.
+    // A known difference that never occurs could hide a problem.
     const unseen = [...known].filter(([, times]) => times === 0).map(([name]) => name)
     if (lines.length >= enough && unseen.length > 0) problems.push(`never seen: ${unseen.join(", ")}`)
 

@@ -1,5 +1,5 @@
 /**
- * What was written on the command line, read strictly: what is not known is an error that says what is.
+ * Parses command-line arguments strictly: unknown flags are errors.
  *
  * @since 0.1.0
  */
@@ -8,7 +8,7 @@ import * as Effect from "effect/Effect"
 import { parseArgs } from "node:util"
 
 /**
- * The command line is wrong: exit code 2.
+ * Reports an invalid command line; the exit code is 2.
  *
  * @since 0.1.0
  * @category errors
@@ -16,7 +16,7 @@ import { parseArgs } from "node:util"
 export class UsageError extends Data.TaggedError("UsageError")<{ readonly message: string }> {}
 
 /**
- * A flag: with a value or without, once or many times.
+ * Describes a flag: with or without a value, single or repeatable.
  *
  * @since 0.1.0
  * @category models
@@ -28,7 +28,7 @@ export interface Flag {
 }
 
 /**
- * Texts of flags by name; every one a list, because it may stand there more than once.
+ * The values of flags by name, each as a list because a flag may be repeated.
  *
  * @since 0.1.0
  * @category models
@@ -36,6 +36,8 @@ export interface Flag {
 export type Flags = Readonly<Record<string, ReadonlyArray<string | boolean> | undefined>>
 
 /**
+ * Parses arguments by their flag definitions.
+ *
  * @since 0.1.0
  * @category parsing
  */
@@ -54,7 +56,7 @@ export const parse = (
   })
 
 /**
- * The last one that was given.
+ * Returns the last value of a flag.
  *
  * @since 0.1.0
  * @category getters
@@ -65,7 +67,7 @@ export const text = (flags: Flags, name: string): string | undefined => {
 }
 
 /**
- * All of them, in order.
+ * Returns all values of a flag, in order.
  *
  * @since 0.1.0
  * @category getters
@@ -74,7 +76,7 @@ export const texts = (flags: Flags, name: string): ReadonlyArray<string> =>
   (flags[name] ?? []).filter((value) => typeof value === "string")
 
 /**
- * A whole number within bounds.
+ * Returns the value of a flag as an integer within bounds.
  *
  * @since 0.1.0
  * @category getters
@@ -89,5 +91,5 @@ export const integer = (
   const number = Number(value)
   return Number.isInteger(number) && number >= bounds.from && number <= bounds.to && value.trim() !== ""
     ? Effect.succeed(number)
-    : new UsageError({ message: `--${name}: expected a number from ${bounds.from} to ${bounds.to}, got "${value}"` })
+    : new UsageError({ message: `--${name}: expected an integer from ${bounds.from} to ${bounds.to}, got "${value}"` })
 }

@@ -9,15 +9,17 @@ import { UsageError } from "./Arguments.ts"
 import * as Serve from "./Serve.ts"
 
 /**
+ * The help text of the command.
+ *
  * @since 0.1.0
  * @category help
  */
 export const help: string = `Usage: tinkerfx COMMAND [options]
 
 Commands:
-  serve    a Tinker server on this machine
+  serve    run a Tinker server on this machine
 
-tinkerfx COMMAND --help tells more about one.`
+Run "tinkerfx COMMAND --help" for the options of a command.`
 
 const command = (args: ReadonlyArray<string>) => {
   const [name, ...rest] = args
@@ -30,12 +32,12 @@ const command = (args: ReadonlyArray<string>) => {
     case "--help":
       return Console.log(help)
     default:
-      return new UsageError({ message: `there is no command "${name}"` })
+      return new UsageError({ message: `unknown command "${name}"` })
   }
 }
 
 /**
- * Runs a command and gives its exit code: 0, 1 if it failed, 2 if the command line is wrong.
+ * Runs a command and returns its exit code: 0 on success, 1 on failure, 2 for an invalid command line.
  *
  * @since 0.1.0
  * @category running
@@ -46,7 +48,7 @@ export const run = (args: ReadonlyArray<string>): Effect.Effect<number> =>
     onFailure: (error) =>
       Effect.as(
         Console.error(
-          `Error: ${error.message}${error._tag === "UsageError" ? "\ntinkerfx --help tells how it is used" : ""}`,
+          `Error: ${error.message}${error._tag === "UsageError" ? '\nRun "tinkerfx --help" for usage.' : ""}`,
         ),
         error._tag === "UsageError" ? 2 : 1,
       ),

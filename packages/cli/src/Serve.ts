@@ -1,5 +1,5 @@
 /**
- * `tinkerfx serve`: a Tinker server on this machine.
+ * Implements `tinkerfx serve`, which runs a Tinker server on this machine.
  *
  * @since 0.1.0
  */
@@ -19,29 +19,31 @@ import { resolve } from "node:path"
 import * as Arguments from "./Arguments.ts"
 
 /**
+ * The help text of `tinkerfx serve`.
+ *
  * @since 0.1.0
  * @category help
  */
 export const help: string = `Usage: tinkerfx serve [options]
 
 Serves the Tinker API on this machine, with a small real model that trains and samples on the CPU.
-Point any Tinker client at it: TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-anything
+To use it, point any Tinker client at it: TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-anything
 
 Options:
-  --host HOST        the address to listen on (127.0.0.1: only this machine can reach it)
-  --port PORT        the port (8000); 0 takes a free one and prints it
-  --api-key KEY      only this key opens the door, any other gets 401; may stand there more than once.
-                     One key never sees what another made. Without any, every key is welcome
-  --data-dir DIR     keep runs, checkpoints and unfinished work here, and go on with them after a restart.
-                     Without it everything ends with the process
-  --model NAME=DIR   serve the model in DIR (config.json, *.safetensors, tokenizer.json) under NAME; may stand
-                     there more than once. Without any, the model that comes with the engine is served
-  --jwt              have clients exchange their key for a token that lives an hour
+  --host HOST        address to listen on (default: 127.0.0.1, reachable only from this machine)
+  --port PORT        port to listen on (default: 8000); 0 picks a free port
+  --api-key KEY      accept this API key; repeatable. Each key sees only its own data.
+                     Default: any key is accepted
+  --data-dir DIR     store runs, checkpoints and unfinished work in DIR, and resume from it after a restart.
+                     Default: everything is lost when the process exits
+  --model NAME=DIR   serve the model in DIR (config.json, *.safetensors, tokenizer.json) under NAME; repeatable.
+                     Default: the model that ships with the engine
+  --jwt              make clients exchange their key for a token that is valid for one hour
   --session-timeout SECONDS
-                     a session without a heartbeat for so long is over (300)
-  -h, --help         this text
+                     expire sessions after this long without a heartbeat (default: 300)
+  -h, --help         show this help
 
-When it is ready it prints "listening on http://HOST:PORT". SIGINT and SIGTERM end it cleanly.`
+Prints "listening on http://HOST:PORT" when it is ready. SIGINT and SIGTERM shut it down cleanly.`
 
 const modelOf = (text: string): Effect.Effect<EngineBackend.ModelSource, Arguments.UsageError> => {
   const at = text.indexOf("=")
@@ -51,16 +53,16 @@ const modelOf = (text: string): Effect.Effect<EngineBackend.ModelSource, Argumen
     return new Arguments.UsageError({ message: `--model: expected NAME=DIR, got "${text}"` })
   return existsSync(resolve(directory, "config.json"))
     ? Effect.succeed({ name, directory: resolve(directory) })
-    : new Arguments.UsageError({ message: `--model: there is no config.json in ${directory}` })
+    : new Arguments.UsageError({ message: `--model: no config.json found in ${directory}` })
 }
 
 const keyOf = (text: string): Effect.Effect<Redacted.Redacted<string>, Arguments.UsageError> =>
   text.startsWith("tml-") && text.length > 4
     ? Effect.succeed(Redacted.make(text))
-    : new Arguments.UsageError({ message: `--api-key: a key begins with "tml-", or clients will not send it` })
+    : new Arguments.UsageError({ message: `--api-key: a key must start with "tml-", otherwise clients do not send it` })
 
 /**
- * Serves until it is interrupted. The work of an interrupted server is in the data directory, if there is one.
+ * Serves until interrupted. With a data directory, unfinished work continues at the next start.
  *
  * @since 0.1.0
  * @category commands

@@ -1,5 +1,5 @@
-// The server is killed again and again while it writes a checkpoint. `TINKER_KILLS` says how often in the middle of the
-// bytes (default: 1), beside all the places around them.
+// Kills the server repeatedly while it writes a checkpoint: at every step around the write, and `TINKER_KILLS` times
+// (default: 1) in the middle of the bytes.
 import { mkdtempSync, readdirSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -21,9 +21,9 @@ const data = Array.from({ length: 4 }, (_, i) => ({
 
 const kills = Number(process.env["TINKER_KILLS"] ?? 1)
 
-describe("a checkpoint that is being written when the server is killed", () => {
+describe("tinkerfx serve", () => {
   it.live(
-    "is there in the end, once and whole, and whoever waits for it hears so",
+    "a checkpoint save completes exactly once although the server is killed while writing it",
     () =>
       Effect.gen(function* () {
         const path = yield* directory
@@ -45,14 +45,14 @@ describe("a checkpoint that is being written when the server is killed", () => {
           yield* training.trainStep(data, Loss.crossEntropy, Optimizer.adam({ learningRate: 1e-2 }))
           const expected = yield* lossOf(training)
 
-          // Each life begins the save anew, and dies a little later.
+          // Each server process restarts the save and is killed a little later.
           const saving = yield* training.submit.saveState("survivor")
           expect(yield* first.died).toBe("SIGKILL")
           for (const place of places.slice(1)) {
-            const life = yield* Process.doomed(place, ...args)
-            expect([place, yield* life.died]).toEqual([place, "SIGKILL"])
+            const server = yield* Process.doomed(place, ...args)
+            expect([place, yield* server.died]).toEqual([place, "SIGKILL"])
             const left = readdirSync(weights)
-            // Under a name that counts there is nothing before all of it is on the disk.
+            // Until all bytes are on disk, only temporary files exist.
             if (place !== "renamed" && place !== "flushed")
               expect(left.filter((name) => !name.startsWith(".part-"))).toEqual([])
           }
@@ -63,7 +63,7 @@ describe("a checkpoint that is being written when the server is killed", () => {
           expect(readdirSync(weights).length).toBe(1)
           const again = yield* service.createTrainingClientFromCheckpoint(saved.path, { withOptimizer: true })
           expect(yield* lossOf(again)).toBe(expected)
-          // The model that was being trained goes on, too.
+          // The model in training also continues.
           expect(yield* lossOf(training)).toBe(expected)
         }).pipe(Effect.scoped, Effect.provide(NodeTinker.layer({ baseUrl: url, apiKey: Redacted.make("tml-kill") })))
       }).pipe(Effect.scoped),

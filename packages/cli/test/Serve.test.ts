@@ -22,7 +22,7 @@ const data = Array.from({ length: 4 }, (_, i) => ({
   inputs: { targetTokens: [20 + i, 30 + i, 40 + i], weights: [1, 1, 1] },
 }))
 
-/** The losses of some steps; `each` happens between the halves of a step. */
+/** Trains and returns the losses; `between` runs between the submission of a step and its results. */
 const train = (steps: number, between: (step: number) => Effect.Effect<void, Process.NotServed>) =>
   Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
@@ -38,8 +38,8 @@ const train = (steps: number, between: (step: number) => Effect.Effect<void, Pro
     return losses
   }).pipe(Effect.scoped)
 
-/** The exit code of the command, and what it printed. */
-const told = (...args: ReadonlyArray<string>) =>
+/** Runs the command and returns its exit code and output. */
+const runMain = (...args: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const lines: Array<string> = []
     const print = (text: string) => Effect.sync(() => void lines.push(text))
@@ -50,7 +50,7 @@ const told = (...args: ReadonlyArray<string>) =>
 
 describe("tinkerfx serve", () => {
   it.live(
-    "prints where it listens, trains, and ends with 0 when it is told to",
+    "tinkerfx serve prints its URL, serves training, and exits with 0 on SIGTERM",
     () =>
       Effect.gen(function* () {
         const server = yield* Process.serve("--port", "0", "--api-key", "tml-test")
@@ -73,7 +73,7 @@ describe("tinkerfx serve", () => {
   )
 
   it.live(
-    "goes on after it was killed, as if nothing had happened",
+    "training continues with identical losses after tinkerfx serve was killed and restarted",
     () =>
       Effect.gen(function* () {
         const quiet = yield* Process.serve("--port", "0")
@@ -86,7 +86,7 @@ describe("tinkerfx serve", () => {
         const path = yield* directory
         let server = yield* Process.serve("--port", "0", "--data-dir", path)
         const { port, url } = server
-        // While both halves of the step are acknowledged and being worked on.
+        // Runs while both requests of the step are acknowledged and in progress.
         const kill = Effect.gen(function* () {
           expect(yield* server.end("SIGKILL")).toBe("SIGKILL")
           server = yield* Process.serve("--port", String(port), "--data-dir", path)
@@ -104,15 +104,15 @@ describe("tinkerfx serve", () => {
     300_000,
   )
 
-  it.effect("says what is wrong with the command line, and how it is used", () =>
+  it.effect("tinkerfx prints help and reports invalid arguments with exit code 2", () =>
     Effect.gen(function* () {
-      expect(yield* told("serve", "--help")).toEqual([0, expect.stringContaining("--data-dir DIR")])
-      expect(yield* told("--help")).toEqual([0, expect.stringContaining("serve ")])
-      expect(yield* told("nonsense")).toEqual([2, expect.stringContaining('no command "nonsense"')])
-      expect(yield* told("serve", "--port", "70000")).toEqual([2, expect.stringContaining("from 0 to 65535")])
-      expect(yield* told("serve", "--prot", "1")).toEqual([2, expect.stringContaining("--prot")])
-      expect(yield* told("serve", "--model", "x=nowhere")).toEqual([2, expect.stringContaining("no config.json")])
-      const [code, text] = yield* told("serve", "--api-key", "hidden")
+      expect(yield* runMain("serve", "--help")).toEqual([0, expect.stringContaining("--data-dir DIR")])
+      expect(yield* runMain("--help")).toEqual([0, expect.stringContaining("serve ")])
+      expect(yield* runMain("nonsense")).toEqual([2, expect.stringContaining('unknown command "nonsense"')])
+      expect(yield* runMain("serve", "--port", "70000")).toEqual([2, expect.stringContaining("from 0 to 65535")])
+      expect(yield* runMain("serve", "--prot", "1")).toEqual([2, expect.stringContaining("--prot")])
+      expect(yield* runMain("serve", "--model", "x=nowhere")).toEqual([2, expect.stringContaining("no config.json")])
+      const [code, text] = yield* runMain("serve", "--api-key", "hidden")
       expect([code, text.includes("hidden")]).toEqual([2, false])
     }),
   )

@@ -7,13 +7,13 @@ import type { StoreError } from "@effect-tinker/server/Store"
 import type { Effect } from "effect"
 import { describe, expect, it } from "tstyche"
 
-describe("the command", () => {
-  it("gives an exit code and never fails: what went wrong is printed", () => {
+describe("tinkerfx", () => {
+  it("Main.run returns an exit code and never fails", () => {
     expect(Main.run(["serve"])).type.toBe<Effect.Effect<number>>()
     expect(Main.run).type.not.toBeCallableWith("serve")
   })
 
-  it("serve tells every way in which it can't", () => {
+  it("Serve.run lists all its errors", () => {
     expect(Serve.run([])).type.toBe<
       Effect.Effect<void, Arguments.UsageError | ListenError | StoreError | FileError | HostError>
     >()

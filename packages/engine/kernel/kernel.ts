@@ -1,14 +1,14 @@
-// The inner loops, in AssemblyScript. `node scripts/engine/kernel.mjs` compiles them into src/internal/KernelBytes.ts.
+// The inner loops in AssemblyScript. `node scripts/engine/kernel.mjs` compiles them into src/internal/KernelBytes.ts.
 //
-// Everything is a float32 in one memory; arguments are indices of floats, not of bytes. Sums run in an order that
-// src/internal/PlainKernel.ts repeats in JavaScript: in a product of matrices each element adds its terms one after
-// another; in a sum over a row there are four running sums, one for each lane.
+// All values are float32 in one memory; arguments are indices of floats, not of bytes. src/internal/PlainKernel.ts
+// repeats the order of all sums in JavaScript: matrix products add the terms of an element one after another; sums over
+// a row use four running sums, one per lane.
 
 function at(index: i32): usize {
   return usize(index) << 2
 }
 
-/** C = A B, or C += A B. A is read with two strides, so it may be a transposed matrix; B and C lie in rows. */
+/** C = A B, or C += A B. A has two strides, so it may be transposed; B and C are row-major. */
 export function gemm(
   m: i32,
   n: i32,
@@ -26,7 +26,7 @@ export function gemm(
   const stepA = usize(columnA) << 2
   const nextA = usize(rowA) << 2
   const nextC = usize(rowC) << 2
-  // A narrow part of B next to itself pays off when many rows read it.
+  // Packing a narrow part of B pays off if many rows read it.
   const packs = panel != 0 && m >= 32
   let j = 0
   for (; j + 8 <= n; j += 8) {
@@ -223,7 +223,7 @@ export function scale(n: i32, x: i32, factor: f32): void {
   for (; i < n; i++) store<f32>(at(x + i), load<f32>(at(x + i)) * factor)
 }
 
-/** y = x / rms(x) * weight for each row; `inverse` keeps 1 / rms. Rows of x and y lie `stride` apart. */
+/** y = x / rms(x) * weight for each row; stores 1 / rms in `inverse`. Rows of x and y are `stride` apart. */
 export function rmsNorm(rows: i32, n: i32, x: i32, y: i32, stride: i32, weight: i32, eps: f32, inverse: i32): void {
   for (let r = 0; r < rows; r++) {
     const from = x + r * stride
@@ -239,7 +239,7 @@ export function rmsNorm(rows: i32, n: i32, x: i32, y: i32, stride: i32, weight: 
   }
 }
 
-/** dx from dy, in place of dy or added to dx: (g - x inv² mean(g x)) inv, g = dy weight. */
+/** Computes dx, which may be dy, or adds to dx if `accumulate` is set: (g - x inv² mean(g x)) inv, g = dy weight. */
 export function rmsNormBackward(
   rows: i32,
   n: i32,
@@ -273,7 +273,7 @@ export function rmsNormBackward(
   }
 }
 
-/** Turns each head of each row by its position. `sign` -1 turns back, which is the gradient. */
+/** Rotates each head of each row by its position. With `sign` -1 it rotates back, which is the gradient. */
 export function rope(
   rows: i32,
   heads: i32,
@@ -312,7 +312,7 @@ export function rope(
   }
 }
 
-/** e to the x, with a polynomial on [-ln2/2, ln2/2] and the exponent put in by hand. */
+/** Computes exp(x) with a polynomial on [-ln2/2, ln2/2] and sets the exponent bits directly. */
 function exp4(value: v128): v128 {
   const x = f32x4.max(f32x4.splat(-87), f32x4.min(f32x4.splat(88), value))
   const magic = f32x4.splat(12582912)
@@ -339,7 +339,7 @@ function rowMax(n: i32, x: i32): f32 {
   return most
 }
 
-/** x = exp(x - shift) for n elements; their sum. */
+/** y = exp(x - shift) for n elements; returns their sum. */
 function expRow(n: i32, x: i32, y: i32, shift: f32): f32 {
   const by = f32x4.splat(shift)
   let lanes = f32x4.splat(0)
@@ -358,7 +358,7 @@ function expRow(n: i32, x: i32, y: i32, shift: f32): f32 {
   return sum
 }
 
-/** Softmax of `factor` x in rows of which row r has first + r elements; what lies behind them, up to `width`, is 0. */
+/** Softmax of `factor` x in place; row r has first + r elements, and the rest of it, up to `width`, is set to 0. */
 export function causalSoftmax(rows: i32, width: i32, x: i32, stride: i32, first: i32, factor: f32): void {
   for (let r = 0; r < rows; r++) {
     const row = x + r * stride
@@ -370,7 +370,7 @@ export function causalSoftmax(rows: i32, width: i32, x: i32, stride: i32, first:
   }
 }
 
-/** dx = p (dp - sum(p dp)) factor, in place of dp. */
+/** dp = p (dp - sum(p dp)) factor, in place. */
 export function softmaxBackward(rows: i32, width: i32, p: i32, dp: i32, stride: i32, factor: f32): void {
   for (let r = 0; r < rows; r++) {
     const fromP = p + r * stride
@@ -404,7 +404,7 @@ export function swiglu(n: i32, gate: i32, up: i32, y: i32): void {
   }
 }
 
-/** The gradients in place of gate and up. */
+/** Replaces gate and up with their gradients. */
 export function swigluBackward(n: i32, gate: i32, up: i32, dy: i32): void {
   const one = f32x4.splat(1)
   let i = 0
@@ -428,7 +428,7 @@ export function swigluBackward(n: i32, gate: i32, up: i32, dy: i32): void {
   }
 }
 
-/** For each row of x: y = exp(x - max), and the largest and the sum into `stats`, two for each row. */
+/** For each row of x: y = exp(x - max), and stores max and sum in `stats`, two values per row. */
 export function expRows(rows: i32, n: i32, x: i32, y: i32, stats: i32): void {
   for (let r = 0; r < rows; r++) {
     const most = rowMax(n, x + r * n)
@@ -437,7 +437,7 @@ export function expRows(rows: i32, n: i32, x: i32, y: i32, stats: i32): void {
   }
 }
 
-/** One step of AdamW. `rate` has the first bias correction in it, `correction` is the square root of the second. */
+/** One step of AdamW. `rate` includes the first bias correction; `correction` is the square root of the second. */
 export function adamw(
   n: i32,
   p: i32,
@@ -469,7 +469,7 @@ export function adamw(
   }
 }
 
-/** In double precision, one after another. */
+/** Sums the squares in double precision, one after another. */
 export function sumOfSquares(n: i32, x: i32): f64 {
   let sum: f64 = 0
   for (let i = 0; i < n; i++) {

@@ -1,28 +1,28 @@
 /**
- * AdamW as torch does it.
+ * The settings of AdamW, computed as in torch.
  *
  * @since 0.1.0
  */
 import { EngineError } from "./EngineError.ts"
 
 /**
- * What is not given is the reference's default.
+ * Parameters of a step. Missing ones have the reference's defaults.
  *
  * @since 0.1.0
  * @category models
  */
 export interface AdamParams {
-  /** 1e-4 */
+  /** Default: 1e-4. */
   readonly learningRate?: number | undefined
-  /** 0.9 */
+  /** Default: 0.9. */
   readonly beta1?: number | undefined
-  /** 0.95 */
+  /** Default: 0.95. */
   readonly beta2?: number | undefined
-  /** 1e-12 */
+  /** Default: 1e-12. */
   readonly eps?: number | undefined
-  /** 0 */
+  /** Default: 0. */
   readonly weightDecay?: number | undefined
-  /** 0: gradients are not clipped. */
+  /** The maximum norm of the gradients. Default: 0, which means no clipping. */
   readonly gradClipNorm?: number | undefined
 }
 
@@ -32,14 +32,14 @@ const within = (value: number, name: string, ok: boolean, expected: string): num
 }
 
 /**
- * With the defaults, or an `EngineError` is thrown.
+ * Fills in the defaults and checks the values. Throws an `EngineError`.
  *
  * @since 0.1.0
  * @category validation
  */
 export const prepare = (params: AdamParams): { readonly [K in keyof AdamParams]-?: number } => {
   const notNegative = (value: number, name: string) =>
-    within(value, name, value >= 0 && value < Infinity, "a finite number that is not negative")
+    within(value, name, value >= 0 && value < Infinity, "a finite number of at least 0")
   const beta = (value: number, name: string) => within(value, name, value >= 0 && value < 1, "0 <= beta < 1")
   const eps = params.eps ?? 1e-12
   return {

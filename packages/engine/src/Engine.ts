@@ -1,7 +1,7 @@
 /**
- * The engine: a base model that is frozen, adapters that are trained over it, and samples of each. Plain and
- * synchronous: whoever serves many runs it in a thread of its own. Every call ends in a value or an `EngineError`, and
- * what it refuses it refuses before anything changes.
+ * The engine: a frozen base model, trainable adapters, and sampling from both. It is synchronous, so a server should
+ * run it in a separate thread. Every call returns a value or an `EngineError`; input is checked before anything
+ * changes.
  *
  * @since 0.1.0
  */
@@ -25,7 +25,7 @@ import * as Sampler from "./Sampler.ts"
 type Result<A> = Either.Either<A, EngineError>
 
 /**
- * What an adapter is. What is not given: alpha 32, a seed of chance, everything trained.
+ * The shape of an adapter. Defaults: alpha 32, a random seed, everything trained.
  *
  * @since 0.1.0
  * @category models
@@ -40,6 +40,8 @@ export interface AdapterOptions {
 }
 
 /**
+ * The shape of an adapter, its size, and the number of optimizer steps so far.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -49,8 +51,8 @@ export interface AdapterInfo extends Shape {
 }
 
 /**
- * `outputs` has an entry for each datum; `columns` is 1, or K for targets of [N, K]. The names of the metrics are the
- * wire's.
+ * The result of a pass. `outputs` has one entry per datum; `columns` is 1, or K for targets of shape [N, K]. Metrics
+ * have the names used on the wire.
  *
  * @since 0.1.0
  * @category models
@@ -65,30 +67,32 @@ export interface PassResult {
 }
 
 /**
- * A sample that is computed step by step: between two steps its caller may do something else, or leave it.
+ * A sampling run that proceeds step by step, so that the caller can do other work in between or cancel it.
  *
  * @since 0.1.0
  * @category models
  */
 export interface SampleRun {
-  /** True when there is a result. */
+  /** Returns true once there is a result. */
   readonly step: () => Result<boolean>
   readonly result: () => Sampler.SampleResult | undefined
-  /** Gives its memory back; a finished one has done so. */
+  /** Frees the memory of the run; a finished run has already done so. */
   readonly close: () => void
 }
 
 /**
+ * Options of an engine.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface EngineOptions {
-  /** `auto` is SIMD where there is any. Both give the same bits. */
+  /** `auto` uses SIMD if available. Both kernels give identical results. */
   readonly kernel?: "auto" | "simd" | "plain" | undefined
 }
 
 /**
- * An adapter is named by its creator. The base model itself, without one, is `undefined`.
+ * An engine. Adapters are referred to by the name that they were created with; `undefined` is the base model.
  *
  * @since 0.1.0
  * @category models
@@ -96,53 +100,55 @@ export interface EngineOptions {
 export interface Engine {
   readonly config: ModelConfig.ModelConfig
   readonly kernel: "simd" | "plain"
-  /** Bytes of the kernel's memory: in use, and ever needed. */
+  /** Returns the size of the kernel's memory in bytes: currently used, and reserved so far. */
   readonly memory: () => { readonly used: number; readonly reserved: number }
   readonly adapters: () => ReadonlyArray<string>
   readonly adapter: (id: string) => Result<AdapterInfo>
   readonly createAdapter: (id: string, options: AdapterOptions) => Result<AdapterInfo>
   readonly dropAdapter: (id: string) => Result<void>
-  /** Values only. */
+  /** Computes losses without gradients. */
   readonly forward: (id: string | undefined, data: ReadonlyArray<Losses.Datum>, loss: Losses.Loss) => Result<PassResult>
   /**
-   * What the model makes of the token after each of `tokens`, before any softmax: [tokens, vocabulary], row after row.
-   * Of some positions only, where `positions` names them, in that order.
+   * Returns the logits for the token after each of `tokens`, with shape [tokens, vocabulary] in row-major order. If
+   * `positions` is given, returns only those rows, in that order.
    */
   readonly logits: (
     id: string | undefined,
     tokens: ArrayLike<number>,
     positions?: ArrayLike<number>,
   ) => Result<Float32Array>
-  /** Adds the gradients to those that the adapter has. */
+  /** Computes losses and adds the gradients to those of the adapter. */
   readonly forwardBackward: (id: string, data: ReadonlyArray<Losses.Datum>, loss: Losses.Loss) => Result<PassResult>
-  /** Uses the gradients up. */
+  /** Updates the weights and clears the gradients. */
   readonly optimStep: (
     id: string,
     params: AdamW.AdamParams & { readonly type?: string | undefined },
   ) => Result<{ readonly gradNorm: number; readonly step: number }>
   readonly sample: (id: string | undefined, request: Sampler.SampleRequest) => Result<Sampler.SampleResult>
   readonly startSample: (id: string | undefined, request: Sampler.SampleRequest) => Result<SampleRun>
-  /** A safetensors file that PEFT reads; with `optimizer`, to go on training from. Gradients are not in it. */
+  /**
+   * Writes a safetensors file for PEFT, with `optimizer` including the state to resume training. Leaves out gradients.
+   */
   readonly saveAdapter: (id: string, options?: { readonly optimizer?: boolean }) => Result<Uint8Array>
-  /** A new adapter from such a file. */
+  /** Creates an adapter from such a file. */
   readonly loadAdapter: (
     id: string,
     file: Uint8Array,
     options?: { readonly optimizer?: boolean },
   ) => Result<AdapterInfo>
-  /** The weights of an adapter that exists become those of the file; its gradients are gone. */
+  /** Replaces the weights of an existing adapter with those of the file and clears its gradients. */
   readonly restoreAdapter: (
     id: string,
     file: Uint8Array,
     options?: { readonly optimizer?: boolean },
   ) => Result<AdapterInfo>
-  /** `adapter_config.json` for a directory with the file of `saveAdapter` as `adapter_model.safetensors`. */
+  /** Returns the `adapter_config.json` that belongs beside the file of `saveAdapter` (`adapter_model.safetensors`). */
   readonly peftConfig: (id: string, baseModel: string) => Result<string>
-  /** The gradients that are waiting for the next step, by the names that PEFT gives the weights. */
+  /** Returns the gradients accumulated for the next step, by PEFT's names of the weights. */
   readonly gradients: (id: string) => Result<ReadonlyMap<string, Safetensors.Tensor>>
 }
 
-/** What the insides throw becomes a value here; anything that is no `EngineError` is a defect. */
+/** Converts a thrown `EngineError` to a value; anything else is a defect. */
 const attempt = <A>(body: () => A): Result<A> => {
   try {
     return Either.right(body())
@@ -173,20 +179,20 @@ const shapeOf = (options: AdapterOptions): Shape => {
     trainUnembed: options.trainUnembed ?? true,
   }
   if (!shape.trainAttn && !shape.trainMlp && !shape.trainUnembed)
-    throw fail("InvalidInput", "an adapter trains attention, MLP or unembedding: at least one of them")
+    throw fail("InvalidInput", "expected at least one of trainAttn, trainMlp and trainUnembed to be true")
   return shape
 }
 
 const positionsOf = (length: number, positions: ArrayLike<number> | undefined): Int32Array => {
   if (positions === undefined) return Int32Array.from({ length }, (_, i) => i)
-  const strange = Array.from(positions).findIndex((at) => !(Number.isInteger(at) && at >= 0 && at < length))
-  if (strange >= 0)
-    throw fail("InvalidInput", `positions[${strange}]: ${positions[strange]} is not from 0 to ${length - 1}`)
+  const invalid = Array.from(positions).findIndex((at) => !(Number.isInteger(at) && at >= 0 && at < length))
+  if (invalid >= 0)
+    throw fail("InvalidInput", `positions[${invalid}]: expected 0 to ${length - 1}, got ${positions[invalid]}`)
   return Int32Array.from(positions)
 }
 
 /**
- * From the parsed `config.json` and the safetensors files of a model.
+ * Creates an engine from the parsed `config.json` and the safetensors files of a model.
  *
  * @since 0.1.0
  * @category constructors
@@ -200,7 +206,7 @@ export const make = (
     const tensors = Safetensors.join(yield* Either.all(files.weights.map((file) => Safetensors.read(file))))
     const linear = Kernel.make(options.kernel ?? "auto")
     if (linear === undefined)
-      return yield* Either.left(fail("Unsupported", "this runtime has no WebAssembly SIMD: ask for the plain kernel"))
+      return yield* Either.left(fail("Unsupported", "this runtime has no WebAssembly SIMD; use the plain kernel"))
     const memory = new Memory(linear)
     const weights = yield* attempt(() => Weights.load(memory, config, tensors))
     return over({ memory, config, weights })
@@ -211,7 +217,7 @@ const over = (model: Model): Engine => {
   const adapters = new Map<string, Adapter>()
   const get = (id: string): Adapter => {
     const adapter = adapters.get(id)
-    if (adapter === undefined) throw fail("NotFound", `there is no adapter ${JSON.stringify(id)}`)
+    if (adapter === undefined) throw fail("NotFound", `no adapter named ${JSON.stringify(id)}`)
     return adapter
   }
   const maybe = (id: string | undefined): Adapter | undefined => (id === undefined ? undefined : get(id))
@@ -221,7 +227,7 @@ const over = (model: Model): Engine => {
     return { ...shape, parameters, steps }
   }
   const create = (id: string, shape: Shape, fill: (adapter: Adapter) => void): AdapterInfo => {
-    if (adapters.has(id)) throw fail("InvalidInput", `there is an adapter ${JSON.stringify(id)} already`)
+    if (adapters.has(id)) throw fail("InvalidInput", `an adapter named ${JSON.stringify(id)} already exists`)
     const adapter = new Adapter(memory, config, shape)
     try {
       fill(adapter)
@@ -239,13 +245,13 @@ const over = (model: Model): Engine => {
     train: boolean,
   ): PassResult => {
     const prepared = Losses.prepare(loss, data, config)
-    // A pass that breaks off leaves the gradients as they were.
+    // A failed pass must leave the gradients unchanged.
     const size = adapter?.layout.size ?? 0
     const had = train && adapter !== undefined && adapter.gradients !== 0
     const before = had ? memory.floats.slice(adapter.gradients, adapter.gradients + size) : undefined
     try {
       const { loss: sum, outputs } = Training.run(model, adapter, prepared, train)
-      if (!Number.isFinite(sum)) throw fail("NotFinite", `the loss is ${sum}: nothing was added to the gradients`)
+      if (!Number.isFinite(sum)) throw fail("NotFinite", `the loss is ${sum}; the gradients are unchanged`)
       return { outputs, metrics: { "loss:sum": sum } }
     } catch (error) {
       if (train && before !== undefined && adapter !== undefined) memory.floats.set(before, adapter.gradients)
@@ -262,7 +268,7 @@ const over = (model: Model): Engine => {
         attempt(() => {
           if (result !== undefined) return true
           if (id !== undefined && adapters.get(id) !== adapter)
-            throw fail("NotFound", `adapter ${JSON.stringify(id)} is gone`)
+            throw fail("NotFound", `the adapter ${JSON.stringify(id)} was dropped`)
           const next = run.next()
           if (next.done === true) result = next.value
           return result !== undefined
@@ -295,7 +301,7 @@ const over = (model: Model): Engine => {
     optimStep: (id, params) =>
       attempt(() => {
         if (params.type !== undefined && params.type !== "adamw")
-          throw fail("Unsupported", `optimizer ${params.type}: only AdamW is done here`)
+          throw fail("Unsupported", `optimizer ${params.type}: only AdamW is supported`)
         const adapter = get(id)
         const { gradNorm } = Training.step(model, adapter, AdamW.prepare(params))
         return { gradNorm, step: adapter.steps }

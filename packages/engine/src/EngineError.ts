@@ -1,17 +1,19 @@
 /**
- * Why the engine did not do what it was asked. Whatever is refused is refused before anything changes.
+ * The errors of the engine. Input is checked before anything changes.
  *
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
 
 /**
- * - `InvalidModel`: the files do not describe a model that can be run: a field, a tensor, a shape, a type
- * - `InvalidInput`: the request can't be done: a token outside the vocabulary, a length, a number that is none
- * - `Unsupported`: it is known what is meant, and it isn't done here
- * - `NotFound`: no such adapter, file or directory
- * - `NotFinite`: the numbers ran away; the weights are as they were before, the gradients are gone
- * - `OutOfMemory`: there is no room; what was there before is untouched
+ * Why a call failed:
+ *
+ * - `InvalidModel`: the files do not describe a model that can be run: a bad field, tensor, shape or type
+ * - `InvalidInput`: the request is invalid: a token outside the vocabulary, a bad length, a value that is not a number
+ * - `Unsupported`: the request is valid, but not supported here
+ * - `NotFound`: the adapter, file or directory does not exist
+ * - `NotFinite`: the loss or the gradients are not finite; the weights are unchanged
+ * - `OutOfMemory`: there is not enough memory; nothing has changed
  *
  * @since 0.1.0
  * @category models
@@ -26,12 +28,16 @@ export const Reason = Schema.Literal(
 )
 
 /**
+ * Why a call failed.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Reason = typeof Reason.Type
 
 /**
+ * A call of the engine failed.
+ *
  * @since 0.1.0
  * @category errors
  */

@@ -1,14 +1,14 @@
 /**
- * The loss functions: what a datum must carry for each, its value for each token, and its slope along the log
- * probability of that token. Names of inputs and configuration are the wire's. The formulas are in docs/engine.md.
+ * The loss functions: their inputs, their value for each token, and the derivative by the log probability of that
+ * token. Inputs and settings have the names used on the wire. The formulas are in docs/engine.md.
  *
  * @since 0.1.0
  */
 import { EngineError } from "./EngineError.ts"
 
 /**
- * Numbers of a datum: dense, of one dimension or of two, or two dimensions in compressed sparse rows, where what is
- * left out is 0.
+ * An input of a datum: dense with one or two dimensions, or two-dimensional in compressed sparse rows (CSR), where
+ * missing elements are 0.
  *
  * @since 0.1.0
  * @category models
@@ -20,7 +20,7 @@ export interface Tensor {
 }
 
 /**
- * One training example. `inputs` are by their names on the wire, e.g. `target_tokens`.
+ * One training example. `inputs` are keyed by their names on the wire, e.g. `target_tokens`.
  *
  * @since 0.1.0
  * @category models
@@ -31,6 +31,8 @@ export interface Datum {
 }
 
 /**
+ * The name of a loss and its settings.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -40,7 +42,7 @@ export interface Loss {
 }
 
 /**
- * The value of one token's loss and its derivative by the token's log probability.
+ * Computes the loss of one token and its derivative by the token's log probability.
  *
  * @since 0.1.0
  * @category models
@@ -48,7 +50,7 @@ export interface Loss {
 export type TokenLoss = (logprob: number, index: number) => { readonly loss: number; readonly slope: number }
 
 /**
- * A datum that was checked: `columns` targets for each of `rows` tokens.
+ * A checked datum, with `columns` targets for each token.
  *
  * @since 0.1.0
  * @category models
@@ -62,8 +64,8 @@ export interface Prepared {
 
 const fail = (reason: EngineError["reason"], problem: string) => new EngineError({ reason, problem })
 
-/** No request needs a denser one. */
-const denseAtMost = 2 ** 26
+/** More elements than any reasonable request has. */
+const maxElements = 2 ** 26
 
 const dense = (
   tensor: Tensor,
@@ -71,11 +73,12 @@ const dense = (
 ): { readonly data: ArrayLike<number>; readonly shape: ReadonlyArray<number> } => {
   const { data, shape = [data.length], sparse } = tensor
   if (!shape.every((size) => Number.isSafeInteger(size) && size >= 0))
-    throw fail("InvalidInput", `${path}: the shape [${shape}] is none`)
+    throw fail("InvalidInput", `${path}: invalid shape [${shape}]`)
   const size = shape.reduce((a, b) => a * b, 1)
-  if (size > denseAtMost) throw fail("InvalidInput", `${path}: ${size} elements are too many`)
+  if (size > maxElements) throw fail("InvalidInput", `${path}: ${size} elements exceed the limit of ${maxElements}`)
   if (sparse === undefined) {
-    if (size !== data.length) throw fail("InvalidInput", `${path}: ${data.length} elements are not of shape [${shape}]`)
+    if (size !== data.length)
+      throw fail("InvalidInput", `${path}: ${data.length} elements do not match the shape [${shape}]`)
     return { data, shape }
   }
   const [rows = 0, columns = 0] = shape
@@ -86,50 +89,53 @@ const dense = (
     crowIndices[0] === 0 &&
     crowIndices[rows] === data.length &&
     colIndices.length === data.length
-  if (!fits) throw fail("InvalidInput", `${path}: the indices are not those of [${shape}] with ${data.length} elements`)
+  if (!fits)
+    throw fail("InvalidInput", `${path}: the indices do not match the shape [${shape}] with ${data.length} elements`)
   const full = new Float64Array(size)
   for (let row = 0; row < rows; row++) {
     const end = crowIndices[row + 1] ?? 0
-    if (end < (crowIndices[row] ?? 0)) throw fail("InvalidInput", `${path}: the row indices go down at ${row}`)
+    if (end < (crowIndices[row] ?? 0)) throw fail("InvalidInput", `${path}: the row indices decrease at row ${row}`)
     for (let i = crowIndices[row] ?? 0; i < end; i++) {
       const column = colIndices[i] ?? -1
-      if (!(column >= 0 && column < columns)) throw fail("InvalidInput", `${path}: column ${column} of ${columns}`)
+      if (!(column >= 0 && column < columns))
+        throw fail("InvalidInput", `${path}: expected columns from 0 to ${columns - 1}, got ${column}`)
       full[row * columns + column] = data[i] ?? 0
     }
   }
   return { data: full, shape }
 }
 
-/** What a caller without types may have put where a token belongs. */
+/** Describes a value that an untyped caller passed in place of a token. */
 const described = (value: unknown): string => {
   if (typeof value !== "object" || value === null) return String(value)
   return "type" in value && typeof value.type === "string" ? `a chunk of type ${value.type}` : "an object"
 }
 
 /**
- * Token ids, each within the vocabulary; throws otherwise. Images and other chunks that are no text are `Unsupported`.
+ * Checks that all token ids are within the vocabulary. Throws an `EngineError`; the reason is `Unsupported` for images
+ * and other chunks that are not text.
  *
  * @since 0.1.0
  * @category validation
  */
 export const checkTokens = (ids: ArrayLike<number>, vocabSize: number, path: string): Int32Array => {
-  const known = `the vocabulary is 0 to ${vocabSize - 1}`
+  const expected = `expected token ids from 0 to ${vocabSize - 1}`
   if (typeof ids !== "object" || ids === null || typeof ids.length !== "number")
-    throw fail("Unsupported", `${path}: ${described(ids)}, but the engine reads tokens only: ${known}`)
+    throw fail("Unsupported", `${path}: ${described(ids)} is not supported; ${expected}`)
   const tokens = new Int32Array(ids.length)
   for (let i = 0; i < ids.length; i++) {
     const id: unknown = ids[i]
     if (typeof id === "object" && id !== null)
-      throw fail("Unsupported", `${path}[${i}]: ${described(id)}, but the engine reads tokens only: ${known}`)
+      throw fail("Unsupported", `${path}[${i}]: ${described(id)} is not supported; ${expected}`)
     if (typeof id !== "number" || !Number.isInteger(id) || id < 0 || id >= vocabSize)
-      throw fail("InvalidInput", `${path}[${i}]: ${described(id)} is not a token: ${known}`)
+      throw fail("InvalidInput", `${path}[${i}]: ${described(id)} is not a token; ${expected}`)
     tokens[i] = id
   }
   return tokens
 }
 
 /**
- * As `checkTokens`, and neither empty nor longer than the model reads.
+ * Checks tokens like `checkTokens`, and that their number is at least 1 and at most the model's context.
  *
  * @since 0.1.0
  * @category validation
@@ -141,8 +147,9 @@ export const checkSequence = (
 ): Int32Array => {
   const tokens = checkTokens(ids, vocabSize, path)
   const { length } = tokens
-  if (length === 0) throw fail("InvalidInput", `${path}: there is no token`)
-  if (length > maxPositions) throw fail("InvalidInput", `${path}: ${length} tokens, the model reads ${maxPositions}`)
+  if (length === 0) throw fail("InvalidInput", `${path}: expected at least one token`)
+  if (length > maxPositions)
+    throw fail("InvalidInput", `${path}: ${length} tokens exceed the model's context of ${maxPositions}`)
   return tokens
 }
 
@@ -168,7 +175,7 @@ const clips = (get: Get, number: Number_) => {
 
 const nothing = { loss: 0, slope: 0 }
 
-/** A loss of the ratio to the probability that a token was sampled with, and of that ratio between its bounds. */
+/** Defines a loss on the ratio to the probability that a token was sampled with, and on the clipped ratio. */
 const ofRatio = (
   value: (ratio: number, clipped: number, gain: number, logprob: number) => ReturnType<TokenLoss>,
 ): Definition => ({
@@ -241,11 +248,11 @@ const definitions: Readonly<Record<string, Definition>> = {
   },
 }
 
-/** Named on the wire; nobody here has verified what the service computes under these names. */
-const undefinedHere = new Set(["gspo", "stable_reinforce"])
+/** Losses of the wire protocol whose definitions at the service are not verified. */
+const unverified = new Set(["gspo", "stable_reinforce"])
 
 /**
- * Their names.
+ * The names of all supported losses.
  *
  * @since 0.1.0
  * @category constants
@@ -253,7 +260,7 @@ const undefinedHere = new Set(["gspo", "stable_reinforce"])
 export const names: ReadonlyArray<string> = Object.keys(definitions)
 
 /**
- * Holds all data to the loss's rules, before anything is computed. Throws an `EngineError`.
+ * Checks all data against the rules of the loss before anything is computed. Throws an `EngineError`.
  *
  * @since 0.1.0
  * @category validation
@@ -265,31 +272,34 @@ export const prepare = (
 ): ReadonlyArray<Prepared> => {
   const definition = Object.hasOwn(definitions, loss.name) ? definitions[loss.name] : undefined
   if (definition === undefined) {
-    const known = `Losses here: ${names.join(", ")}.`
-    if (undefinedHere.has(loss.name))
+    const known = `Supported losses: ${names.join(", ")}.`
+    if (unverified.has(loss.name))
       throw fail(
         "Unsupported",
-        `loss ${loss.name}: its definition has not been verified, so it isn't done here. ${known}`,
+        `loss ${loss.name} is not supported because its definition has not been verified. ${known}`,
       )
     if (loss.name === "custom")
-      throw fail("Unsupported", `loss custom: graphs are not run here; send its linear form as cross_entropy. ${known}`)
-    throw fail("InvalidInput", `loss ${JSON.stringify(loss.name)} is unknown. ${known}`)
+      throw fail(
+        "Unsupported",
+        `loss custom: graphs are not supported; send the linear form as cross_entropy. ${known}`,
+      )
+    throw fail("InvalidInput", `unknown loss ${JSON.stringify(loss.name)}. ${known}`)
   }
   const config = loss.config ?? {}
   for (const key of Object.keys(config)) {
     if (!definition.config.includes(key))
       throw fail(
         "InvalidInput",
-        `${loss.name} has no setting ${key}; it has: ${definition.config.join(", ") || "none"}`,
+        `${loss.name} has no setting ${key}; available settings: ${definition.config.join(", ") || "none"}`,
       )
   }
   const number = (name: string, otherwise: number): number => {
     const value = config[name] ?? otherwise
     if (typeof value !== "number" || !Number.isFinite(value))
-      throw fail("InvalidInput", `${loss.name}: ${name} is not a number`)
+      throw fail("InvalidInput", `${loss.name}: expected ${name} to be a finite number`)
     return value
   }
-  if (data.length === 0) throw fail("InvalidInput", "there is no datum")
+  if (data.length === 0) throw fail("InvalidInput", "data: expected at least one datum")
   return data.map((datum, index) => prepareDatum(definition, loss.name, number, datum, `data[${index}]`, limits))
 }
 
@@ -305,15 +315,16 @@ const prepareDatum = (
   const rows = tokens.length
   const known = ["target_tokens", ...definition.required, ...definition.optional]
   for (const key of Object.keys(datum.inputs)) {
-    if (!known.includes(key)) throw fail("InvalidInput", `${path}.${key}: ${name} takes ${known.join(", ")}`)
+    if (!known.includes(key))
+      throw fail("InvalidInput", `${path}.${key}: unknown input; ${name} accepts ${known.join(", ")}`)
   }
   for (const key of ["target_tokens", ...definition.required]) {
-    if (!Object.hasOwn(datum.inputs, key)) throw fail("InvalidInput", `${path}.${key}: missing; ${name} needs it`)
+    if (!Object.hasOwn(datum.inputs, key)) throw fail("InvalidInput", `${path}.${key}: missing; required by ${name}`)
   }
   const given = dense(datum.inputs["target_tokens"] ?? { data: [] }, `${path}.target_tokens`)
   const columns = given.shape.length === 2 ? (given.shape[1] ?? 0) : 1
   if (given.shape.length > 2 || given.shape[0] !== rows || columns === 0)
-    throw fail("InvalidInput", `${path}.target_tokens: [${given.shape}] is not [${rows}] or [${rows}, K]`)
+    throw fail("InvalidInput", `${path}.target_tokens: expected shape [${rows}] or [${rows}, K], got [${given.shape}]`)
   const values = new Map<string, Float32Array>()
   for (const [key, tensor] of Object.entries(datum.inputs)) {
     if (key === "target_tokens") continue
@@ -322,9 +333,9 @@ const prepareDatum = (
     if (data.length === floats.length) floats.set(data)
     else if (data.length === rows && shape.length === 1)
       floats.forEach((_, i) => (floats[i] = data[(i / columns) | 0] ?? 0))
-    else throw fail("InvalidInput", `${path}.${key}: [${shape}], but target_tokens is [${given.shape}]`)
+    else throw fail("InvalidInput", `${path}.${key}: shape [${shape}] does not match target_tokens [${given.shape}]`)
     const bad = floats.findIndex((value) => !Number.isFinite(value))
-    if (bad >= 0) throw fail("InvalidInput", `${path}.${key}[${bad}] is not a finite number`)
+    if (bad >= 0) throw fail("InvalidInput", `${path}.${key}[${bad}]: expected a finite number`)
     values.set(key, floats)
   }
   return {

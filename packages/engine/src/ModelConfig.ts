@@ -1,5 +1,5 @@
 /**
- * The shape of a model, as a `config.json` of Hugging Face tells it: Llama and Qwen3.
+ * Reads the shape of a Llama or Qwen3 model from a Hugging Face `config.json`.
  *
  * @since 0.1.0
  */
@@ -7,6 +7,8 @@ import * as Either from "effect/Either"
 import { EngineError } from "./EngineError.ts"
 
 /**
+ * The shape of a model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -21,11 +23,11 @@ export interface ModelConfig {
   readonly maxPositions: number
   readonly ropeTheta: number
   readonly normEps: number
-  /** The unembedding is the embedding. */
+  /** Whether the unembedding is the same matrix as the embedding. */
   readonly tied: boolean
-  /** Each head of queries and keys is normalised (Qwen3). */
+  /** Whether each head of queries and keys is normalized (Qwen3). */
   readonly qkNorm: boolean
-  /** What ends a turn when a request names no stop. */
+  /** The default stop tokens of sampling. */
   readonly eosTokens: ReadonlyArray<number>
 }
 
@@ -36,7 +38,7 @@ const invalid = (problem: string) => Either.left(new EngineError({ reason: "Inva
 const unsupported = (problem: string) => Either.left(new EngineError({ reason: "Unsupported", problem }))
 
 /**
- * From the parsed `config.json`. What would make the model compute something else than it does here is refused.
+ * Reads a parsed `config.json`. Rejects settings under which the model would compute something this engine does not.
  *
  * @since 0.1.0
  * @category constructors
@@ -45,16 +47,17 @@ export const fromJson = (json: unknown): Either.Either<ModelConfig, EngineError>
   if (!isRecord(json)) return invalid("config.json is not an object")
   const type = json["model_type"]
   if (type !== "llama" && type !== "qwen3") {
-    return unsupported(`model_type ${JSON.stringify(type)}: only llama and qwen3 are run here`)
+    return unsupported(`model_type ${JSON.stringify(type)}: only llama and qwen3 are supported`)
   }
   const rope = isRecord(json["rope_parameters"]) ? json["rope_parameters"] : json
   const scaling = isRecord(json["rope_scaling"]) ? json["rope_scaling"] : rope
   const ropeType = scaling["rope_type"] ?? scaling["type"] ?? "default"
-  if (ropeType !== "default") return unsupported(`rope_type ${JSON.stringify(ropeType)}: only default is done here`)
+  if (ropeType !== "default") return unsupported(`rope_type ${JSON.stringify(ropeType)}: only default is supported`)
   for (const key of ["attention_bias", "mlp_bias", "use_sliding_window"]) {
-    if (json[key] === true) return unsupported(`${key} is not done here`)
+    if (json[key] === true) return unsupported(`${key} is not supported`)
   }
-  if ((json["hidden_act"] ?? "silu") !== "silu") return unsupported(`hidden_act ${JSON.stringify(json["hidden_act"])}`)
+  if ((json["hidden_act"] ?? "silu") !== "silu")
+    return unsupported(`hidden_act ${JSON.stringify(json["hidden_act"])}: only silu is supported`)
 
   const problems: Array<string> = []
   const count = (key: string, otherwise?: number): number => {

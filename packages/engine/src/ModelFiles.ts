@@ -1,5 +1,5 @@
 /**
- * A directory in the layout of Hugging Face, and the one that comes with this package.
+ * Reads model directories in the Hugging Face layout, including the one shipped with this package.
  *
  * @since 0.1.0
  */
@@ -10,20 +10,22 @@ import { EngineError } from "./EngineError.ts"
 import * as Engine from "./Engine.ts"
 
 /**
+ * The contents of a model directory.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ModelFiles {
   readonly config: unknown
-  /** The safetensors files, whole. */
+  /** The contents of the safetensors files. */
   readonly weights: ReadonlyArray<Uint8Array>
-  /** As they are, for whoever makes a tokenizer of them. */
+  /** The unparsed files of the tokenizer. */
   readonly tokenizer: string | undefined
   readonly tokenizerConfig: string | undefined
 }
 
 /**
- * The name of the model that comes with this package.
+ * The name of the model shipped with this package.
  *
  * @since 0.1.0
  * @category constants
@@ -31,7 +33,7 @@ export interface ModelFiles {
 export const shippedName: string = "effect-tinker/valley-1.5m"
 
 /**
- * Where the model lies that comes with this package.
+ * The directory of the model shipped with this package.
  *
  * @since 0.1.0
  * @category constructors
@@ -39,13 +41,13 @@ export const shippedName: string = "effect-tinker/valley-1.5m"
 export const shipped: Effect.Effect<string, EngineError, Path.Path> = Effect.flatMap(Path.Path, (path) =>
   Effect.mapError(
     path.fromFileUrl(new URL("../model", import.meta.url)),
-    (cause) => new EngineError({ reason: "NotFound", problem: "this package does not lie in a file system", cause }),
+    (cause) => new EngineError({ reason: "NotFound", problem: "this package is not in a file system", cause }),
   ),
 )
 
 /**
- * Reads `config.json`, `model.safetensors` or the files that `model.safetensors.index.json` names, and, where they
- * exist, `tokenizer.json` and `tokenizer_config.json`.
+ * Reads `config.json`, `model.safetensors` or the files listed in `model.safetensors.index.json`, and, if they exist,
+ * `tokenizer.json` and `tokenizer_config.json`.
  *
  * @since 0.1.0
  * @category constructors
@@ -54,7 +56,7 @@ export const read = Effect.fn("ModelFiles.read")(function* (directory: string) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
   const missing = (name: string) => (cause: unknown) =>
-    new EngineError({ reason: "NotFound", problem: `${path.join(directory, name)} can't be read`, cause })
+    new EngineError({ reason: "NotFound", problem: `failed to read ${path.join(directory, name)}`, cause })
   const text = (name: string) => Effect.mapError(fs.readFileString(path.join(directory, name)), missing(name))
   const bytes = (name: string) => Effect.mapError(fs.readFile(path.join(directory, name)), missing(name))
   const has = (name: string) => Effect.mapError(fs.exists(path.join(directory, name)), missing(name))
@@ -64,14 +66,14 @@ export const read = Effect.fn("ModelFiles.read")(function* (directory: string) {
     Effect.flatMap(text(name), (content) =>
       Effect.try({
         try: (): unknown => JSON.parse(content),
-        catch: (cause) => new EngineError({ reason: "InvalidModel", problem: `${name} is not JSON`, cause }),
+        catch: (cause) => new EngineError({ reason: "InvalidModel", problem: `${name} is not valid JSON`, cause }),
       }),
     )
   const index = "model.safetensors.index.json"
   const sharded = yield* has(index)
   const names = sharded ? shards(yield* json(index)) : ["model.safetensors"]
   if (names === undefined || names.some((name) => name.includes("/") || name.includes("\\")))
-    return yield* new EngineError({ reason: "InvalidModel", problem: `${index} has no weight_map of file names` })
+    return yield* new EngineError({ reason: "InvalidModel", problem: `${index} has no weight_map with file names` })
   const files: ModelFiles = {
     config: yield* json("config.json"),
     weights: yield* Effect.forEach(names, bytes),
@@ -88,7 +90,7 @@ const shards = (index: unknown): ReadonlyArray<string> | undefined => {
 }
 
 /**
- * An engine over a directory; over the model that comes with this package when none is named.
+ * Creates an engine from a directory, by default from the model shipped with this package.
  *
  * @since 0.1.0
  * @category constructors

@@ -1,11 +1,11 @@
 /**
- * Random numbers that a seed decides: the same on every machine.
+ * Seeded random numbers, identical on every platform.
  *
  * @since 0.1.0
  */
 
 /**
- * The next number, from 0 up to but not including 1; 24 bits of it.
+ * Returns the next number, from 0 (inclusive) to 1 (exclusive), with 24 bits of precision.
  *
  * @since 0.1.0
  * @category models
@@ -20,13 +20,13 @@ const mix = (value: number): number => {
 }
 
 /**
- * `seed` is any integer; each `stream` of a seed is a sequence of its own.
+ * Creates a generator from any integer `seed`; each `stream` of a seed is an independent sequence.
  *
  * @since 0.1.0
  * @category constructors
  */
 export const make = (seed: number, stream = 0): Random => {
-  // xoshiro128**, filled from the parts of the seed.
+  // xoshiro128**, initialized from the parts of the seed.
   const parts = [seed >>> 0, Math.floor(seed / 2 ** 32) >>> 0, stream >>> 0, 0x7ee7]
   let chain = 0
   const state = new Uint32Array(4)
@@ -52,7 +52,7 @@ export const make = (seed: number, stream = 0): Random => {
 }
 
 /**
- * For whoever gives none.
+ * Returns a random seed, for callers that give none.
  *
  * @since 0.1.0
  * @category constructors

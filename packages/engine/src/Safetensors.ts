@@ -7,6 +7,8 @@ import * as Either from "effect/Either"
 import { EngineError } from "./EngineError.ts"
 
 /**
+ * A tensor in row-major order.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -16,7 +18,7 @@ export interface Tensor {
 }
 
 /**
- * The tensors of a file by name. Each is converted when it is asked for.
+ * The tensors of a file by name. A tensor is converted when it is requested.
  *
  * @since 0.1.0
  * @category models
@@ -40,7 +42,7 @@ const halfToFloat = (half: number): number => {
 }
 
 const convert = (dtype: string, bytes: Uint8Array): Float32Array => {
-  // A copy: what is read may lie at any place. (The `slice` of Node's Buffer makes none.)
+  // Copies the bytes to align them. (`slice` of Node's Buffer does not copy.)
   const { buffer } = new Uint8Array(bytes)
   if (dtype === "F32") return new Float32Array(buffer)
   const halves = new Uint16Array(buffer)
@@ -73,7 +75,7 @@ const isEntry = (value: unknown): value is Entry => {
 }
 
 /**
- * Nothing is believed: every offset is held against the file and its tensor's shape.
+ * Reads a file. Checks every offset against the size of the file and the shape of its tensor.
  *
  * @since 0.1.0
  * @category decoding
@@ -88,7 +90,7 @@ export const read = (file: Uint8Array): Either.Either<Safetensors, EngineError> 
   try {
     header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(file.subarray(8, 8 + length)))
   } catch {
-    return invalid("the header is not JSON")
+    return invalid("the header is not valid JSON")
   }
   if (typeof header !== "object" || header === null) return invalid("the header is not an object")
   const entries = new Map<string, Entry>()
@@ -102,8 +104,9 @@ export const read = (file: Uint8Array): Either.Either<Safetensors, EngineError> 
     const [start, end] = entry.data_offsets
     const size = bytesOf[entry.dtype]
     if (size === undefined) return invalid(`${name}: ${entry.dtype} is not F32, F16 or BF16`)
-    if (end - start !== entry.shape.reduce((a, b) => a * b, size)) return invalid(`${name}: not of its shape`)
-    if (8 + length + end > file.length) return invalid(`${name}: lies behind the end of the file`)
+    if (end - start !== entry.shape.reduce((a, b) => a * b, size))
+      return invalid(`${name}: the size does not match the shape`)
+    if (8 + length + end > file.length) return invalid(`${name}: the data exceeds the file`)
     entries.set(name, entry)
   }
   return Either.right({
@@ -119,7 +122,7 @@ export const read = (file: Uint8Array): Either.Either<Safetensors, EngineError> 
 }
 
 /**
- * The tensors of several files as if they were in one.
+ * Combines the tensors of several files.
  *
  * @since 0.1.0
  * @category combinators
@@ -131,7 +134,7 @@ export const join = (files: ReadonlyArray<Safetensors>): Safetensors => ({
 })
 
 /**
- * In the order of the names as given, so equal tensors are equal bytes.
+ * Writes tensors in the given order, so that equal tensors give equal bytes.
  *
  * @since 0.1.0
  * @category encoding

@@ -1,5 +1,5 @@
 /**
- * What can be asked of a sampler, and what it answers.
+ * Requests and results of sampling.
  *
  * @since 0.1.0
  */
@@ -8,43 +8,47 @@ import { checkTokens } from "./Losses.ts"
 import type { ModelConfig } from "./ModelConfig.ts"
 
 /**
+ * A sampling request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface SampleRequest {
   readonly prompt: ArrayLike<number>
-  /** How many sequences; 1. */
+  /** The number of sequences. Default: 1. */
   readonly samples?: number | undefined
-  /** What is left of the context when not given. */
+  /** Default: the remaining context. */
   readonly maxTokens?: number | undefined
-  /** 1; 0 takes the likeliest. */
+  /** 0 takes the most likely token. Default: 1. */
   readonly temperature?: number | undefined
-  /** -1 is all. */
+  /** Default: -1, which means all tokens. */
   readonly topK?: number | undefined
   readonly topP?: number | undefined
-  /** The same seed gives the same text; without one each request differs. */
+  /** The same seed gives the same tokens. Default: a random seed for each request. */
   readonly seed?: number | undefined
-  /** Tokens that end a sequence, and are its last. The model's own when not given; none when empty. */
+  /** Tokens that end a sequence and are included in it. Default: those of the model; an empty list means none. */
   readonly stopTokens?: ArrayLike<number> | undefined
-  /** Texts that end a sequence, with a function that says what tokens mean. */
+  /** Texts that end a sequence, and a function that decodes tokens. */
   readonly stopTexts?: {
     readonly texts: ReadonlyArray<string>
     readonly decode: (tokens: ReadonlyArray<number>) => string
   }
   readonly promptLogprobs?: boolean | undefined
-  /** So many of the likeliest tokens for each token of the prompt. */
+  /** The number of most likely tokens to return for each prompt token. */
   readonly topkPromptLogprobs?: number | undefined
-  /** So many of the likeliest tokens for each sampled token. */
+  /** The number of most likely tokens to return for each sampled token. */
   readonly topkSampleLogprobs?: number | undefined
-  /** Tokens whose log probabilities are wanted at places of the prompt, from 1 on: nothing comes before the first. */
+  /** Tokens to score at positions of the prompt, from 1 on, because nothing precedes the first token. */
   readonly promptTargets?: PromptTargets | undefined
-  /** So many tokens, drawn with the temperature alone, in place of each token of the prompt but the first. */
+  /** The number of tokens to draw, with the temperature only, in place of each prompt token except the first. */
   readonly promptDraws?: number | undefined
-  /** Hears of each token as it is drawn: of which sequence, and what it is. */
+  /** Called with each sampled token and the index of its sequence. */
   readonly onToken?: ((sequence: number, token: SampledToken) => void) | undefined
 }
 
 /**
+ * Tokens to score at positions of the prompt.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -54,18 +58,20 @@ export interface PromptTargets {
 }
 
 /**
+ * A sampled token and its log probability.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface SampledToken {
   readonly token: number
   readonly logprob: number
-  /** The likeliest in its place, likeliest first; none unless asked for. */
+  /** The most likely tokens at this position, most likely first, if requested. */
   readonly top: { readonly tokenIds: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
- * `length` rows of `k` cells, likeliest first. A row without any holds token 0 with -99999, as on the wire.
+ * `length` rows of `k` cells, most likely first. An empty row holds token 0 with -99999, as on the wire.
  *
  * @since 0.1.0
  * @category models
@@ -78,33 +84,39 @@ export interface Topk {
 }
 
 /**
+ * A sampled sequence.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Sequence {
   readonly tokens: Int32Array
-  /** Of the model itself, whatever temperature, top-k and top-p did: those that `forward` gives. */
+  /** Log probabilities of the model itself, independent of temperature, top-k and top-p, as `forward` returns them. */
   readonly logprobs: Float32Array
   readonly stopReason: "stop" | "length"
   readonly topk: Topk | undefined
 }
 
 /**
+ * The result of a sampling request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface SampleResult {
   readonly sequences: ReadonlyArray<Sequence>
-  /** One for each token of the prompt; NaN for the first. */
+  /** One value per prompt token; NaN for the first. */
   readonly promptLogprobs: Float32Array | undefined
   readonly topkPrompt: Topk | undefined
-  /** One for each target. */
+  /** One value per target. */
   readonly promptTargets: Float32Array | undefined
-  /** A row for each token of the prompt but the first. */
+  /** One row per prompt token except the first. */
   readonly promptDraws: { readonly tokens: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
+ * A checked request with all defaults filled in.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -129,28 +141,30 @@ export interface Prepared {
 const invalid = (problem: string) => new EngineError({ reason: "InvalidInput", problem })
 
 /**
- * With the defaults, or an `EngineError` is thrown.
+ * Fills in the defaults and checks the values. Throws an `EngineError`.
  *
  * @since 0.1.0
  * @category validation
  */
 export const prepare = (request: SampleRequest, config: ModelConfig, anySeed: () => number): Prepared => {
   const prompt = checkTokens(request.prompt, config.vocabSize, "prompt")
-  if (prompt.length === 0) throw invalid("prompt: there is no token")
+  if (prompt.length === 0) throw invalid("prompt: expected at least one token")
   const room = config.maxPositions - prompt.length
-  if (room < 1) throw invalid(`prompt: ${prompt.length} tokens leave no room, the model reads ${config.maxPositions}`)
+  if (room < 1)
+    throw invalid(`prompt: ${prompt.length} tokens leave no room in the model's context of ${config.maxPositions}`)
   const integer = (value: number, name: string, low: number, high: number): number => {
     if (!Number.isSafeInteger(value) || value < low || value > high)
       throw invalid(`${name}: expected an integer from ${low} to ${high}, got ${value}`)
     return value
   }
   const temperature = request.temperature ?? 1
-  if (!(temperature >= 0 && temperature < Infinity)) throw invalid(`temperature: ${temperature} is not 0 or more`)
+  if (!(temperature >= 0 && temperature < Infinity))
+    throw invalid(`temperature: expected a finite number of at least 0, got ${temperature}`)
   const topP = request.topP ?? 1
-  if (!(topP >= 0 && topP <= 1)) throw invalid(`topP: ${topP} is not between 0 and 1`)
+  if (!(topP >= 0 && topP <= 1)) throw invalid(`topP: expected a number from 0 to 1, got ${topP}`)
   const topK = request.topK ?? -1
   if (topK !== -1) integer(topK, "topK", 1, Number.MAX_SAFE_INTEGER)
-  if (request.stopTexts?.texts.some((text) => text === "")) throw invalid("stopTexts: an empty text stops at nothing")
+  if (request.stopTexts?.texts.some((text) => text === "")) throw invalid("stopTexts: expected non-empty strings")
   const none = Number.MIN_SAFE_INTEGER
   const targets = request.promptTargets && {
     positions: Int32Array.from(request.promptTargets.positions, (position, i) =>

@@ -1,4 +1,6 @@
 /**
+ * The public modules of `@effect-tinker/engine`.
+ *
  * @since 0.1.0
  */
 export * as AdamW from "./AdamW.ts"

@@ -9,7 +9,7 @@ const data = Support.datums(of, ["weights"])
 const loss = { name: "cross_entropy" }
 const { right } = Support
 
-const refused = (result: Either.Either<unknown, EngineError.EngineError>) =>
+const rejection = (result: Either.Either<unknown, EngineError.EngineError>) =>
   Either.match(result, { onLeft: ({ problem, reason }) => `${reason}: ${problem}`, onRight: () => "accepted" })
 
 const step = (engine: Engine.Engine, id: string, some = data) => {
@@ -19,7 +19,7 @@ const step = (engine: Engine.Engine, id: string, some = data) => {
 }
 
 describe("adapters", () => {
-  it("begin as nothing, and learn", () => {
+  it("a new adapter has no effect, and training reduces the loss", () => {
     const engine = Support.engine(model)
     const info = right(engine.createAdapter("a", { rank: 4, seed: 1 }))
     expect(info).toMatchObject({ rank: 4, alpha: 32, seed: 1, steps: 0 })
@@ -31,7 +31,7 @@ describe("adapters", () => {
     expect(right(engine.forward(undefined, data, loss))).toEqual(base)
   })
 
-  it("of the same seed are the same to the bit, whatever else is trained; of another they are not", () => {
+  it("an adapter depends on its seed only, not on other adapters", () => {
     const run = (seed: number, others: boolean) => {
       const engine = Support.engine(model)
       if (others) {
@@ -40,7 +40,7 @@ describe("adapters", () => {
       }
       right(engine.createAdapter("a", { rank: 4, seed }))
       step(engine, "a")
-      // Gradients that nobody used must not reach anybody.
+      // Unused gradients must not reach another adapter.
       if (others) right(engine.forwardBackward("other", data, loss))
       if (others) right(engine.dropAdapter("other"))
       right(engine.createAdapter("b", { rank: 4, seed: seed + 50 }))
@@ -53,7 +53,7 @@ describe("adapters", () => {
     expect(run(2, false)).not.toEqual(one)
   })
 
-  it("train what their flags say", () => {
+  it("an adapter trains only the matrices that its flags select", () => {
     const engine = Support.engine(model)
     right(engine.createAdapter("head", { rank: 2, trainAttn: false, trainMlp: false }))
     right(engine.createAdapter("mlp", { rank: 2, trainAttn: false, trainUnembed: false }))
@@ -70,7 +70,7 @@ describe("adapters", () => {
     }
   })
 
-  it("go on from a file as if nothing had been", () => {
+  it("an adapter restored from a file trains on identically", () => {
     const engine = Support.engine(model)
     right(engine.createAdapter("a", { rank: 4, seed: 1 }))
     step(engine, "a")
@@ -92,7 +92,7 @@ describe("adapters", () => {
     expect(right(engine.saveAdapter("a"))).toEqual(after)
   })
 
-  it("collect gradients until a step", () => {
+  it("gradients accumulate until optimStep", () => {
     const engine = Support.withAdapter(model)
     right(engine.forwardBackward("a", data, loss))
     const once = right(engine.gradients("a"))
@@ -105,7 +105,7 @@ describe("adapters", () => {
     for (const { data } of right(engine.gradients("a")).values()) expect(data.every((value) => value === 0)).toBe(true)
   })
 
-  it("give their memory back", () => {
+  it("dropAdapter frees the memory of an adapter", () => {
     const engine = Support.engine(model)
     right(engine.forward(undefined, data, loss))
     const { used } = engine.memory()
@@ -121,7 +121,7 @@ describe("adapters", () => {
     expect(reserved[4]).toBe(reserved[0])
   })
 
-  it("can be read by PEFT: its names, shapes and settings", () => {
+  it("saveAdapter and peftConfig write the names, shapes and settings of PEFT", () => {
     const engine = Support.engine(model)
     right(engine.createAdapter("a", { rank: 4, trainUnembed: false }))
     const config = JSON.parse(right(engine.peftConfig("a", "some/model")))
@@ -134,8 +134,8 @@ describe("adapters", () => {
   })
 })
 
-describe("settings that are not given", () => {
-  it("are 0.05 for the beta of dro, and 0.8 and 1.2 for the clips", () => {
+describe("loss settings", () => {
+  it("beta of dro defaults to 0.05, the clip thresholds to 0.8 and 1.2", () => {
     const engine = Support.withAdapter(model)
     const some = Support.datums(of, ["logprobs", "advantages"])
     const sum = (name: string, config = {}) => right(engine.forward("a", some, { name, config })).metrics["loss:sum"]
@@ -148,22 +148,22 @@ describe("settings that are not given", () => {
   })
 })
 
-describe("what is refused", () => {
+describe("invalid input", () => {
   const engine = Support.engine(model)
   right(engine.createAdapter("a", { rank: 2, seed: 1 }))
   right(engine.forwardBackward("a", data, loss))
-  /** Comparing thousands of numbers one by one would take half a second a case. */
+  /** Returns raw bytes, because comparing thousands of numbers one by one takes half a second per case. */
   const state = () =>
     [...right(engine.gradients("a")).values()]
       .map(({ data }): Uint8Array => new Uint8Array(data.buffer, data.byteOffset, data.byteLength))
       .concat(right(engine.saveAdapter("a", { optimizer: true })))
   const before = Buffer.concat(state())
   const datum = (tokens: ReadonlyArray<number>, inputs: Record<string, Losses.Tensor>) => [{ tokens, inputs }]
-  /** What a caller without types may send: a chunk of the wire, where the engine has tokens. */
+  /** A chunk of the wire format in place of tokens, as an untyped caller may send it. */
   const image = { type: "image", data: Uint8Array.of(1, 2), format: "png" } as never
   const good = { target_tokens: { data: [1, 2] }, weights: { data: [1, 1] } }
   const pass = (some: ReadonlyArray<Losses.Datum>, name = "cross_entropy", config = {}) =>
-    refused(engine.forwardBackward("a", some, { name, config }))
+    rejection(engine.forwardBackward("a", some, { name, config }))
 
   const cases: ReadonlyArray<readonly [string, () => string, RegExp]> = [
     ["a token outside the vocabulary", () => pass(datum([1, 61], good)), /InvalidInput: data\[0\].tokens\[1\]: 61/],
@@ -173,22 +173,38 @@ describe("what is refused", () => {
       () => pass(datum([1, 2], { ...good, target_tokens: { data: [1, 99] } })),
       /target_tokens\[1\]: 99/,
     ],
-    ["targets of another length", () => pass(datum([1, 2, 3], good)), /\[2\] is not \[3\]/],
-    ["weights of another length", () => pass(datum([1, 2], { ...good, weights: { data: [1] } })), /weights: \[1\]/],
-    ["weights that are no number", () => pass(datum([1, 2], { ...good, weights: { data: [1, NaN] } })), /weights\[1\]/],
-    ["no weights", () => pass(datum([1, 2], { target_tokens: { data: [1, 2] } })), /weights: missing/],
-    ["an input that the loss has not", () => pass(datum([1, 2], { ...good, bonus: { data: [1, 1] } })), /bonus/],
-    ["no datum", () => pass([]), /no datum/],
-    ["no token", () => pass(datum([], { target_tokens: { data: [] }, weights: { data: [] } })), /no token/],
-    ["too long", () => pass(datum(Array(97).fill(1), good)), /97 tokens, the model reads 96/],
-    ["an unknown loss", () => pass(datum([1, 2], good), "nonsense"), /InvalidInput: loss "nonsense" is unknown.*ppo/],
-    ["gspo", () => pass(datum([1, 2], good), "gspo"), /Unsupported: loss gspo/],
-    ["stable_reinforce", () => pass(datum([1, 2], good), "stable_reinforce"), /Unsupported: loss stable_reinforce/],
-    ["custom", () => pass(datum([1, 2], good), "custom"), /Unsupported: loss custom.*linear form/],
-    ["a setting it has not", () => pass(datum([1, 2], good), "cross_entropy", { beta: 1 }), /no setting beta/],
-    ["a bad second datum", () => pass([...data, ...datum([1, 99], good)]), /data\[4\].tokens\[1\]: 99/],
+    ["targets of another length", () => pass(datum([1, 2, 3], good)), /expected shape \[3\] .*got \[2\]/],
     [
-      "a loss that runs away",
+      "weights of another length",
+      () => pass(datum([1, 2], { ...good, weights: { data: [1] } })),
+      /weights: shape \[1\]/,
+    ],
+    ["weights that are NaN", () => pass(datum([1, 2], { ...good, weights: { data: [1, NaN] } })), /weights\[1\]/],
+    ["missing weights", () => pass(datum([1, 2], { target_tokens: { data: [1, 2] } })), /weights: missing/],
+    ["an unknown input", () => pass(datum([1, 2], { ...good, bonus: { data: [1, 1] } })), /bonus/],
+    ["no datum", () => pass([]), /at least one datum/],
+    [
+      "a datum without tokens",
+      () => pass(datum([], { target_tokens: { data: [] }, weights: { data: [] } })),
+      /at least one token/,
+    ],
+    [
+      "a datum that is too long",
+      () => pass(datum(Array(97).fill(1), good)),
+      /97 tokens exceed the model's context of 96/,
+    ],
+    ["an unknown loss", () => pass(datum([1, 2], good), "nonsense"), /InvalidInput: unknown loss "nonsense".*ppo/],
+    ["the loss gspo", () => pass(datum([1, 2], good), "gspo"), /Unsupported: loss gspo/],
+    [
+      "the loss stable_reinforce",
+      () => pass(datum([1, 2], good), "stable_reinforce"),
+      /Unsupported: loss stable_reinforce/,
+    ],
+    ["the loss custom", () => pass(datum([1, 2], good), "custom"), /Unsupported: loss custom.*linear form/],
+    ["an unknown setting", () => pass(datum([1, 2], good), "cross_entropy", { beta: 1 }), /no setting beta/],
+    ["an invalid second datum", () => pass([...data, ...datum([1, 99], good)]), /data\[4\].tokens\[1\]: 99/],
+    [
+      "a loss that is not finite",
       () =>
         pass(
           datum([1], { target_tokens: { data: [1] }, logprobs: { data: [-1e30] }, advantages: { data: [1] } }),
@@ -196,54 +212,58 @@ describe("what is refused", () => {
         ),
       /NotFinite/,
     ],
-    ["dimuon", () => refused(engine.optimStep("a", { type: "dimuon" })), /Unsupported: optimizer dimuon/],
-    ["a rate that is none", () => refused(engine.optimStep("a", { learningRate: NaN })), /learningRate/],
-    ["an adapter that is not there", () => refused(engine.forward("x", data, loss)), /NotFound/],
-    ["a name in use", () => refused(engine.createAdapter("a", { rank: 2 })), /already/],
-    ["rank 0", () => refused(engine.createAdapter("b", { rank: 0 })), /rank/],
     [
-      "an adapter of nothing",
-      () => refused(engine.createAdapter("b", { rank: 1, trainAttn: false, trainMlp: false, trainUnembed: false })),
+      "the optimizer dimuon",
+      () => rejection(engine.optimStep("a", { type: "dimuon" })),
+      /Unsupported: optimizer dimuon/,
+    ],
+    ["a learning rate of NaN", () => rejection(engine.optimStep("a", { learningRate: NaN })), /learningRate/],
+    ["an unknown adapter", () => rejection(engine.forward("x", data, loss)), /NotFound/],
+    ["an adapter name in use", () => rejection(engine.createAdapter("a", { rank: 2 })), /already/],
+    ["an adapter of rank 0", () => rejection(engine.createAdapter("b", { rank: 0 })), /rank/],
+    [
+      "an adapter that trains nothing",
+      () => rejection(engine.createAdapter("b", { rank: 1, trainAttn: false, trainMlp: false, trainUnembed: false })),
       /at least one/,
     ],
-    ["a file of something else", () => refused(engine.restoreAdapter("a", new Uint8Array(9))), /adapter file/],
+    ["a file that is not an adapter", () => rejection(engine.restoreAdapter("a", new Uint8Array(9))), /adapter file/],
     [
-      "a file without an optimizer",
-      () => refused(engine.restoreAdapter("a", right(engine.saveAdapter("a")), { optimizer: true })),
-      /no state of the optimizer/,
+      "an adapter file without optimizer state",
+      () => rejection(engine.restoreAdapter("a", right(engine.saveAdapter("a")), { optimizer: true })),
+      /no optimizer state/,
     ],
     [
       "an image in a prompt",
-      () => refused(engine.sample("a", { prompt: [1, image] })),
+      () => rejection(engine.sample("a", { prompt: [1, image] })),
       /^Unsupported: prompt\[1\]: .*image/,
     ],
-    ["an image as a prompt", () => refused(engine.sample("a", { prompt: image })), /^Unsupported: prompt: .*image/],
+    ["an image as a prompt", () => rejection(engine.sample("a", { prompt: image })), /^Unsupported: prompt: .*image/],
     ["an image in a datum", () => pass(datum([1, image], good)), /^Unsupported: data\[0\].tokens\[1\]: .*image/],
     ["an image as a datum", () => pass([{ tokens: image, inputs: good }]), /^Unsupported: data\[0\].tokens: .*image/],
     ["an object among tokens", () => pass(datum([1, {} as never], good)), /tokens\[1\]: an object/],
-    ["logits of no token", () => refused(engine.logits("a", [])), /InvalidInput: tokens: there is no token/],
-    ["logits of a token outside", () => refused(engine.logits("a", [1, 61])), /InvalidInput: tokens\[1\]: 61/],
-    ["logits of a position outside", () => refused(engine.logits("a", [1, 2], [0, 2])), /positions\[1\]: 2 is not/],
-    ["logits of a gone adapter", () => refused(engine.logits("x", [1])), /NotFound/],
-    ["an empty prompt", () => refused(engine.sample("a", { prompt: [] })), /prompt: there is no token/],
-    ["a prompt outside the vocabulary", () => refused(engine.sample("a", { prompt: [99] })), /prompt\[0\]/],
-    ["a prompt that fills the context", () => refused(engine.sample("a", { prompt: Array(96).fill(1) })), /no room/],
-    ["maxTokens 0", () => refused(engine.sample("a", { prompt: [1], maxTokens: 0 })), /maxTokens/],
-    ["temperature -1", () => refused(engine.sample("a", { prompt: [1], temperature: -1 })), /temperature/],
-    ["topK 0", () => refused(engine.sample("a", { prompt: [1], topK: 0 })), /topK/],
-    ["topP 2", () => refused(engine.sample("a", { prompt: [1], topP: 2 })), /topP/],
+    ["logits without tokens", () => rejection(engine.logits("a", [])), /InvalidInput: tokens: expected at least one/],
+    ["logits of an unknown token", () => rejection(engine.logits("a", [1, 61])), /InvalidInput: tokens\[1\]: 61/],
+    ["logits at an invalid position", () => rejection(engine.logits("a", [1, 2], [0, 2])), /positions\[1\]: .*got 2/],
+    ["logits of an unknown adapter", () => rejection(engine.logits("x", [1])), /NotFound/],
+    ["an empty prompt", () => rejection(engine.sample("a", { prompt: [] })), /prompt: expected at least one token/],
+    ["a prompt outside the vocabulary", () => rejection(engine.sample("a", { prompt: [99] })), /prompt\[0\]/],
+    ["a prompt that fills the context", () => rejection(engine.sample("a", { prompt: Array(96).fill(1) })), /no room/],
+    ["maxTokens 0", () => rejection(engine.sample("a", { prompt: [1], maxTokens: 0 })), /maxTokens/],
+    ["temperature -1", () => rejection(engine.sample("a", { prompt: [1], temperature: -1 })), /temperature/],
+    ["topK 0", () => rejection(engine.sample("a", { prompt: [1], topK: 0 })), /topK/],
+    ["topP 2", () => rejection(engine.sample("a", { prompt: [1], topP: 2 })), /topP/],
   ]
   for (const [name, attempt, wanted] of cases) {
-    it(`${name}, and nothing changes`, () => {
+    it(`the engine rejects ${name} and changes nothing`, () => {
       expect(attempt()).toMatch(wanted)
       expect(Buffer.concat(state()).equals(before)).toBe(true)
     })
   }
 
-  it("files that are no model", () => {
+  it("Engine.make rejects files that are not a supported model", () => {
     const files = Support.files(model)
     const make = (config: object, weights = files.weights) =>
-      refused(Engine.make({ config: { ...files.config, ...config }, weights }))
+      rejection(Engine.make({ config: { ...files.config, ...config }, weights }))
     expect(make({ model_type: "gpt2" })).toMatch(/Unsupported: model_type "gpt2"/)
     expect(make({ hidden_size: 40 })).toMatch(/InvalidModel: .*expected \[.*got/)
     expect(make({ num_key_value_heads: 3 })).toMatch(/InvalidModel/)

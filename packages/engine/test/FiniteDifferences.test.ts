@@ -6,14 +6,14 @@ import { Memory } from "../src/internal/Memory.js"
 import * as Support from "./support/Goldens.ts"
 
 /**
- * The gradient that an operation gives, held against what its values do: the output is weighed with random numbers,
- * every input is moved a little both ways.
+ * Compares the gradient of an operation with finite differences: weights the output with random numbers and moves every
+ * input a little in both directions.
  */
 const check = (options: {
   readonly inputs: ReadonlyArray<number>
   readonly outputs: number
   readonly forward: (memory: Memory, inputs: ReadonlyArray<number>, output: number) => void
-  /** The gradients of the inputs that it has any of, in their order. */
+  /** Returns gradients of the leading inputs, in their order. */
   readonly backward: (memory: Memory, inputs: ReadonlyArray<number>, dOut: number) => ReadonlyArray<Float32Array>
 }) => {
   const memory = new Memory(Kernel.make("simd")!)
@@ -54,7 +54,7 @@ const check = (options: {
 const take = (memory: Memory, at: number, size: number) => memory.floats.slice(at, at + size)
 
 describe("finite differences", () => {
-  it("rmsNorm", () =>
+  it("the gradient of rmsNorm matches finite differences", () =>
     check({
       inputs: [30, 10],
       outputs: 30,
@@ -78,7 +78,7 @@ describe("finite differences", () => {
       },
     }))
 
-  it("swiglu", () =>
+  it("the gradient of swiglu matches finite differences", () =>
     check({
       inputs: [23, 23],
       outputs: 23,
@@ -89,21 +89,21 @@ describe("finite differences", () => {
       },
     }))
 
-  it("rope", () =>
+  it("the gradient of rope matches finite differences", () =>
     check({
       inputs: [24],
       outputs: 24,
       forward: (m, [x], y) => {
         m.floats.copyWithin(y, x!, x! + 24)
-        turn(m, y, 1)
+        rotate(m, y, 1)
       },
       backward: (m, _, dy) => {
-        turn(m, dy, -1)
+        rotate(m, dy, -1)
         return [take(m, dy, 24)]
       },
     }))
 
-  it("softmax", () =>
+  it("the gradient of softmax matches finite differences", () =>
     check({
       inputs: [28],
       outputs: 28,
@@ -118,7 +118,7 @@ describe("finite differences", () => {
       },
     }))
 
-  it("attention with grouped queries, over two sequences", () => {
+  it("the gradient of attention with grouped queries matches finite differences", () => {
     const config = { ...Support.engine("qwen3-f32-free").config, headDim: 6, heads: 4, kvHeads: 2 }
     const sequences = [
       { start: 0, length: 3 },
@@ -138,7 +138,7 @@ describe("finite differences", () => {
 
   for (const model of ["llama-f32-free-sharded", "qwen3-f32-free"]) {
     for (const loss of ["cross_entropy", "importance_sampling", "cispo", "dro"]) {
-      it(`${model}: ${loss}, from the tokens to the adapter, along twelve directions`, () => {
+      it(`${model}: the adapter gradient of ${loss} matches finite differences in twelve directions`, () => {
         const of = Support.golden(model)
         const engine = Support.withAdapter(model)
         const data = Support.datums(of, of.losses[loss]!.inputs).slice(0, 1)
@@ -147,7 +147,7 @@ describe("finite differences", () => {
         const gradients = Support.right(engine.gradients("a"))
         const file = Support.right(Safetensors.read(Support.bytes(model, "adapter")))
         const random = Random.make(5)
-        // What cispo holds fixed must be held fixed here, too: as its linear form.
+        // cispo holds its clipped ratio fixed, so the linear form with fixed weights is used.
         const frozen =
           loss === "cispo"
             ? data.map((datum) => {
@@ -195,7 +195,7 @@ describe("finite differences", () => {
   }
 })
 
-const turn = (memory: Memory, x: number, sign: number) =>
+const rotate = (memory: Memory, x: number, sign: number) =>
   memory.scope((alloc) => {
     const [cosine, sine, positions] = [alloc(16), alloc(16), alloc(2)] as const
     for (let i = 0; i < 16; i++) {

@@ -4,7 +4,7 @@ import * as Support from "./support/Goldens.ts"
 const all = ["llama-f32-free-sharded", "llama-f16-tied", "qwen3-bf16-tied", "qwen3-f32-free"]
 const trained = ["llama-f32-free-sharded", "qwen3-f32-free"]
 
-/** Every log probability is asked for by making every token a target. */
+/** Requests every log probability by making every token a target. */
 const everything = (tokens: ReadonlyArray<number>, vocabSize: number) => ({
   tokens,
   inputs: {
@@ -21,7 +21,7 @@ const furthest = (a: Float32Array, b: Float32Array): number => {
   return a.reduce((worst, value, i) => Math.max(worst, Math.abs(value - b[i]!)), 0)
 }
 
-describe("against transformers", () => {
+describe("goldens of transformers", () => {
   for (const name of all) {
     const engine = Support.engine(name)
     const { vocabSize } = engine.config
@@ -29,14 +29,14 @@ describe("against transformers", () => {
     const file = Support.tensors(name, "logits")
     const logits = tokens.map((_, i) => file.get(`logits.${i}`)!.data)
 
-    it(`${name}: the same logits`, () => {
+    it(`${name}: logits match transformers`, () => {
       expect(tokens.map(({ length }) => length)).toEqual([5, 70, 1, 18])
       for (const [i, ids] of tokens.entries()) {
         expect(furthest(Support.right(engine.logits(undefined, ids)), logits[i]!)).toBeLessThan(1e-4)
       }
     })
 
-    it(`${name}: the same log probabilities, all sequences in one pass`, () => {
+    it(`${name}: log probabilities of packed sequences match transformers`, () => {
       const data = tokens.map((ids) => everything(ids, vocabSize))
       const { outputs } = Support.right(engine.forward(undefined, data, { name: "cross_entropy" }))
       expect(outputs.length).toBe(4)
@@ -52,7 +52,7 @@ describe("against transformers", () => {
     })
   }
 
-  it("logits of some positions are those of all, and those of an adapter are its own", () => {
+  it("logits at some positions equal rows of all logits, and an adapter changes them", () => {
     const engine = Support.withAdapter("qwen3-f32-free")
     const { vocabSize } = engine.config
     const tokens = Support.golden("qwen3-f32-free").tokens[1]!
@@ -64,7 +64,7 @@ describe("against transformers", () => {
   })
 })
 
-describe("against torch", () => {
+describe("goldens of torch", () => {
   for (const name of trained) {
     const of = Support.golden(name)
     const gradients = Support.tensors(name, "gradients")
@@ -79,7 +79,7 @@ describe("against torch", () => {
     }
 
     for (const key of ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]) {
-      it(`${name}: ${key} and the gradients of all matrices`, () => {
+      it(`${name}: loss and gradients of ${key} match torch`, () => {
         const engine = Support.withAdapter(name)
         const { config, inputs } = of.losses[key]!
         const data = Support.datums(of, inputs)
@@ -88,7 +88,7 @@ describe("against torch", () => {
       })
     }
 
-    it(`${name}: targets of [N, K], dense and sparse`, () => {
+    it(`${name}: targets of shape [N, K], dense and sparse, match torch`, () => {
       const wide = of.wide.map((datum, i) => ({
         tokens: of.tokens[i]!,
         inputs: {
@@ -112,11 +112,11 @@ describe("against torch", () => {
       expect(other.gradients("a")).toEqual(engine.gradients("a"))
     })
 
-    it(`${name}: any loss in its linear form`, () => {
+    it(`${name}: a custom loss in linear form matches torch`, () => {
       const engine = Support.withAdapter(name)
       const data = Support.datums(of, ["weights"])
       const { outputs } = Support.right(engine.forward("a", data, { name: "cross_entropy" }))
-      // 0.1 logprob², so the weights are minus its slope.
+      // For the loss 0.1 logprob², the weights are minus its derivative.
       const linear = data.map((datum, i) => ({
         ...datum,
         inputs: { ...datum.inputs, weights: { data: outputs[i]!.logprobs.map((value) => -0.2 * value) } },
@@ -126,7 +126,7 @@ describe("against torch", () => {
       compare("custom", engine, sum)
     })
 
-    it(`${name}: six steps of AdamW with decay and clipping`, () => {
+    it(`${name}: six steps of AdamW with decay and clipping match torch`, () => {
       const engine = Support.withAdapter(name)
       const data = Support.datums(of, ["weights"])
       for (const { loss, norm } of of.adamw) {

@@ -6,7 +6,7 @@ import * as Support from "./support/Goldens.ts"
 
 const memory = (kind: Kernel.Kind) => new Memory(Kernel.make(kind)!)
 
-/** The same numbers into both memories, the same call, then all of both memories. */
+/** Fills both memories with the same numbers, runs the same call, and returns the contents of both. */
 const both = (seed: number, length: number, call: (kernel: Kernel.Kernel, at: number, memory: Memory) => void) => {
   const [a, b] = (["simd", "plain"] as const).map((kind) => {
     const one = memory(kind)
@@ -19,13 +19,13 @@ const both = (seed: number, length: number, call: (kernel: Kernel.Kernel, at: nu
   return { simd: a!, plain: b! }
 }
 
-describe("the compiled kernel and the plain one", () => {
+describe("SIMD kernel and plain kernel", () => {
   const same = (name: string, length: number, call: Parameters<typeof both>[2]) =>
-    it(`${name}: the same bits`, () => {
+    it(`${name} gives identical results with both kernels`, () => {
       const { plain, simd } = both(7, length, call)
       expect(simd).toEqual(plain)
       expect(simd.every(Number.isFinite)).toBe(true)
-      // Something happened.
+      // Makes sure that the call changed something.
       expect(simd).not.toEqual(both(7, length, () => {}).simd)
     })
 
@@ -40,10 +40,10 @@ describe("the compiled kernel and the plain one", () => {
     const c = b + k * n
     const end = c + m * n
     for (const add of [0, 1]) {
-      same(`gemm ${m}x${n}x${k} ${add ? "added" : ""}`, end, (kernel, at, memory) =>
+      same(`gemm ${m}x${n}x${k}${add ? " with add" : ""}`, end, (kernel, at, memory) =>
         kernel.gemm(m, n, k, at, k, 1, at + b, n, at + c, n, add, memory.alloc(8 * k)),
       )
-      same(`gemm turned ${m}x${n}x${k} ${add ? "added" : ""}`, end, (kernel, at, memory) =>
+      same(`transposed gemm ${m}x${n}x${k}${add ? " with add" : ""}`, end, (kernel, at, memory) =>
         kernel.gemm(m, n, k, at, 1, m, at + b, n, at + c, n, add, memory.alloc(8 * k)),
       )
     }
@@ -53,7 +53,7 @@ describe("the compiled kernel and the plain one", () => {
   same("scale", 60, (kernel, at) => kernel.scale(23, at, 0.3))
   same("rmsNorm", 400, (kernel, at) => kernel.rmsNorm(5, 22, at, at + 150, 22, at + 300, 1e-5, at + 350))
   for (const accumulate of [0, 1]) {
-    same(`rmsNormBackward ${accumulate}`, 600, (kernel, at) =>
+    same(`rmsNormBackward with accumulate ${accumulate}`, 600, (kernel, at) =>
       kernel.rmsNormBackward(5, 22, at, at + 110, at + 220, 22, at + 330, at + 360, accumulate),
     )
   }
@@ -72,7 +72,7 @@ describe("the compiled kernel and the plain one", () => {
     kernel.adamw(48, at, at + 100, at + 200, at + 300, 0.5, 0.999, 0.9, 0.1, 0.95, 0.05, 1e-3, 0.3, 1e-12)
   })
 
-  it("give the same sums", () => {
+  it("dot and sumOfSquares give identical results with both kernels", () => {
     const results = (["simd", "plain"] as const).map((kind) => {
       const one = memory(kind)
       const at = one.alloc(100)
@@ -83,7 +83,7 @@ describe("the compiled kernel and the plain one", () => {
     expect(results[0]).toEqual(results[1])
   })
 
-  it("the exponential is right to 2e-7", () => {
+  it("the exponential is accurate to 2e-7", () => {
     const one = memory("simd")
     const at = one.alloc(4000)
     for (let i = 0; i < 4000; i++) one.floats[at + i] = -80 + i * 0.02
@@ -99,8 +99,8 @@ describe("the compiled kernel and the plain one", () => {
   })
 })
 
-describe("training with the plain kernel", () => {
-  it("gives the same bits as with SIMD", () => {
+describe("training", () => {
+  it("training and sampling give identical results with both kernels", () => {
     const of = Support.golden("qwen3-f32-free")
     const data = Support.datums(of, ["weights"])
     const [simd, plain] = (["simd", "plain"] as const).map((kernel) => {
@@ -117,8 +117,8 @@ describe("training with the plain kernel", () => {
   })
 })
 
-describe("the memory", () => {
-  it("gives again what was given back, and joins neighbours", () => {
+describe("Memory", () => {
+  it("Memory reuses freed blocks and merges neighbors", () => {
     const one = memory("simd")
     const blocks = [100, 200, 300].map((size) => one.alloc(size))
     const { used } = one
@@ -132,9 +132,9 @@ describe("the memory", () => {
     expect(one.alloc(10)).toBe(blocks[0])
   })
 
-  it("refuses more than there can be, and goes on", () => {
+  it("Memory fails to allocate more than the limit and remains usable", () => {
     const one = memory("simd")
-    expect(() => one.alloc(2 ** 31)).toThrow("are not to be had")
+    expect(() => one.alloc(2 ** 31)).toThrow("failed to allocate")
     expect(one.alloc(10)).toBeGreaterThan(0)
   })
 })

@@ -11,7 +11,7 @@ const engine = Support.withAdapter(model)
 
 describe("sampling", () => {
   for (const id of [undefined, "a"]) {
-    it(`${id ?? "the base"}: log probabilities are those of forward, prompt and samples alike`, () => {
+    it(`${id ?? "base model"}: log probabilities of prompt and samples equal those of forward`, () => {
       const { promptLogprobs, sequences } = right(
         engine.sample(id, { prompt, samples: 4, maxTokens: 30, seed: 1, promptLogprobs: true, stopTokens: [] }),
       )
@@ -42,7 +42,7 @@ describe("sampling", () => {
     })
   }
 
-  it("the same seed gives the same text, another another; samples of a request differ; a longer one begins the same", () => {
+  it("samples depend on the seed and their index only", () => {
     const run = (seed: number | undefined, samples = 3, maxTokens = 20) =>
       right(engine.sample("a", { prompt, samples, maxTokens, seed, temperature: 2, stopTokens: [] }))
     const one = run(7)
@@ -50,14 +50,14 @@ describe("sampling", () => {
     expect(run(8)).not.toEqual(one)
     expect(run(undefined)).not.toEqual(run(undefined))
     expect(new Set(one.sequences.map(({ tokens }) => tokens.join())).size).toBe(3)
-    // More samples than are computed at once, and each is what it was among few.
+    // More samples than are computed at once; each equals the one from the smaller request.
     const many = run(7, 40)
     expect(many.sequences.slice(0, 3)).toEqual(one.sequences)
     expect(new Set(many.sequences.map(({ tokens }) => tokens.join())).size).toBe(40)
     expect(run(7, 3, 5).sequences[1]!.tokens).toEqual(one.sequences[1]!.tokens.slice(0, 5))
   })
 
-  it("temperature 0 takes the likeliest each time", () => {
+  it("temperature 0 takes the most likely token", () => {
     const { sequences } = right(
       engine.sample("a", { prompt, samples: 2, maxTokens: 9, temperature: 0, stopTokens: [], topkSampleLogprobs: 3 }),
     )
@@ -71,7 +71,7 @@ describe("sampling", () => {
     }
   })
 
-  it("stops at tokens and at texts, with them; never, when told so; at the model's own otherwise", () => {
+  it("sampling stops at stop tokens, at stop texts, or by default at the model's end token", () => {
     const free = right(engine.sample("a", { prompt, maxTokens: 20, seed: 3, stopTokens: [] })).sequences[0]!
     const stop = free.tokens[4]!
     const first = free.tokens.indexOf(stop)
@@ -95,7 +95,7 @@ describe("sampling", () => {
     for (const { tokens } of stopsAtEos) expect(tokens.indexOf(eos!)).toBe(tokens.length - 1)
   })
 
-  it("gives the likeliest tokens of the prompt", () => {
+  it("topkPromptLogprobs returns the most likely tokens for each prompt token", () => {
     const { promptLogprobs, topkPrompt } = right(
       engine.sample("a", { prompt, maxTokens: 1, promptLogprobs: true, topkPromptLogprobs: 61 }),
     )
@@ -110,7 +110,7 @@ describe("sampling", () => {
     }
   })
 
-  it("scores other tokens in places of the prompt, and draws some at its temperature", () => {
+  it("promptTargets scores tokens at positions of the prompt, and promptDraws draws some", () => {
     const width = 61
     const { promptLogprobs, topkPrompt } = right(
       engine.sample("a", { prompt, maxTokens: 1, promptLogprobs: true, topkPromptLogprobs: width }),
@@ -131,12 +131,12 @@ describe("sampling", () => {
     expect([drawn.tokens.length, drawn.logprobs.length]).toEqual([250, 250])
     for (const [i, token] of drawn.tokens.entries())
       expect(drawn.logprobs[i]).toBe(known(1 + Math.floor(i / 50), token))
-    // Drawn from the whole distribution, whatever top-k says; by the seed; with temperature 0 the likeliest each time.
+    // Draws from the whole distribution regardless of top-k, depend on the seed, and are greedy at temperature 0.
     expect(new Set(drawn.tokens.subarray(0, 50)).size).toBeGreaterThan(3)
     expect(run(4, 1)).toEqual(drawn)
     expect(run(5, 1).tokens).not.toEqual(drawn.tokens)
     expect([...run(4, 0, 2).tokens.subarray(0, 2)]).toEqual([topkPrompt!.tokenIds[width], topkPrompt!.tokenIds[width]])
-    // What is sampled does not depend on what is asked about the prompt.
+    // Sampled tokens do not depend on requests about the prompt.
     const plain = right(engine.sample("a", { prompt, maxTokens: 6, seed: 4 }))
     expect(right(engine.sample("a", { prompt, maxTokens: 6, seed: 4, promptDraws: 3 })).sequences).toEqual(
       plain.sequences,
@@ -153,8 +153,8 @@ describe("sampling", () => {
       ).toContain(words)
   })
 
-  it("tells of each token as it is drawn", () => {
-    const told: Array<Array<number>> = Array.from({ length: 40 }, () => [])
+  it("onToken receives each sampled token", () => {
+    const received: Array<Array<number>> = Array.from({ length: 40 }, () => [])
     const { sequences } = right(
       engine.sample("a", {
         prompt,
@@ -162,10 +162,10 @@ describe("sampling", () => {
         maxTokens: 5,
         seed: 3,
         topkSampleLogprobs: 2,
-        onToken: (sequence, { logprob, token, top }) => told[sequence]!.push(token, logprob, ...top!.tokenIds),
+        onToken: (sequence, { logprob, token, top }) => received[sequence]!.push(token, logprob, ...top!.tokenIds),
       }),
     )
-    expect(told).toEqual(
+    expect(received).toEqual(
       sequences.map(({ logprobs, tokens, topk }) =>
         [...tokens].flatMap((token, i) => [
           token,
@@ -176,7 +176,7 @@ describe("sampling", () => {
     )
   })
 
-  it("goes step by step, and gives its memory back when it is left", () => {
+  it("startSample proceeds step by step and frees its memory when closed", () => {
     const { used } = engine.memory()
     const run = right(engine.startSample("a", { prompt, maxTokens: 10, seed: 3, stopTokens: [] }))
     expect(right(run.step())).toBe(false)
@@ -190,10 +190,10 @@ describe("sampling", () => {
   })
 })
 
-describe("a draw", () => {
+describe("draw", () => {
   const logits = Float32Array.of(1, 2.5, -1, 0.3, 2, 1.7, 0, -0.4)
 
-  /** Chi-square against the law that top-k, top-p and temperature are defined by. */
+  /** Compares with the distribution defined by top-k, top-p and temperature, using a chi-square test. */
   const follows = (params: { temperature: number; topK: number; topP: number }, kept: ReadonlyArray<number>) => {
     const weights = kept.map((token) => Math.exp(logits[token]! / params.temperature))
     const sum = weights.reduce((a, b) => a + b, 0)
@@ -209,17 +209,18 @@ describe("a draw", () => {
       const expected = (draws * weights[i]!) / sum
       return total + (counts.get(token)! - expected) ** 2 / expected
     }, 0)
-    // 0.999 of the distribution with 7 degrees of freedom lies below.
+    // The 0.999 quantile for 7 degrees of freedom.
     expect(chi).toBeLessThan(24.3)
   }
 
-  it("follows the temperature", () => follows({ temperature: 1.5, topK: -1, topP: 1 }, [0, 1, 2, 3, 4, 5, 6, 7]))
-  it("follows top-k", () => follows({ temperature: 1, topK: 3, topP: 1 }, [1, 4, 5]))
-  it("follows top-p: the fewest that reach it", () => follows({ temperature: 1, topK: -1, topP: 0.85 }, [1, 4, 5, 0]))
-  it("follows both", () => follows({ temperature: 1, topK: 4, topP: 0.6 }, [1, 4]))
-  it("takes one at least", () => follows({ temperature: 1, topK: -1, topP: 0 }, [1]))
+  it("draw applies the temperature", () => follows({ temperature: 1.5, topK: -1, topP: 1 }, [0, 1, 2, 3, 4, 5, 6, 7]))
+  it("draw applies top-k", () => follows({ temperature: 1, topK: 3, topP: 1 }, [1, 4, 5]))
+  it("draw keeps the fewest tokens that reach top-p", () =>
+    follows({ temperature: 1, topK: -1, topP: 0.85 }, [1, 4, 5, 0]))
+  it("draw applies top-k and top-p together", () => follows({ temperature: 1, topK: 4, topP: 0.6 }, [1, 4]))
+  it("draw keeps at least one token", () => follows({ temperature: 1, topK: -1, topP: 0 }, [1]))
 
-  it("knows the largest, the first of equals first", () => {
+  it("largest returns the k largest values, equal ones by index", () => {
     const random = Random.make(1)
     const row = Float32Array.from({ length: 200 }, () => Math.floor(random() * 30))
     const sorted = [...row.keys()].toSorted((a, b) => row[b]! - row[a]! || a - b)

@@ -18,8 +18,8 @@ declare const run: Engine.SampleRun
 
 type Result<A> = Either.Either<A, EngineError.EngineError>
 
-describe("an engine", () => {
-  it("comes from files, and says what it needs", () => {
+describe("Engine", () => {
+  it("constructors name their errors and requirements", () => {
     expect(Engine.make({ config: {}, weights: [] })).type.toBe<Result<Engine.Engine>>()
     expect(Engine.make).type.toBeCallableWith({ config: {}, weights: [] }, { kernel: "plain" })
     expect(Engine.make).type.not.toBeCallableWith({ config: {}, weights: [] }, { kernel: "gpu" })
@@ -32,7 +32,7 @@ describe("an engine", () => {
     expect(Safetensors.read(new Uint8Array())).type.toBe<Result<Safetensors.Safetensors>>()
   })
 
-  it("answers every call with a value or an EngineError, and an Effect can yield it", () => {
+  it("calls return Either, which an Effect can yield", () => {
     expect(engine.createAdapter("a", { rank: 8 })).type.toBe<Result<Engine.AdapterInfo>>()
     expect(engine.dropAdapter("a")).type.toBe<Result<void>>()
     expect(engine.forward("a", [datum], { name: "ppo" })).type.toBe<Result<Engine.PassResult>>()
@@ -53,7 +53,7 @@ describe("an engine", () => {
     expect(program).type.toBe<Effect.Effect<number, EngineError.EngineError>>()
   })
 
-  it("has a base model that can be read but not trained", () => {
+  it("the base model can be used but not trained", () => {
     expect(engine.forward).type.toBeCallableWith(undefined, [datum], { name: "cross_entropy" })
     expect(engine.sample).type.toBeCallableWith(undefined, { prompt: [1] })
     expect(engine.logits).type.toBeCallableWith(undefined, Int32Array.of(1), [0])
@@ -62,7 +62,7 @@ describe("an engine", () => {
     expect(engine.saveAdapter).type.not.toBeCallableWith(undefined)
   })
 
-  it("takes tokens as arrays of numbers, plain or typed, and no chunks", () => {
+  it("tokens are plain or typed arrays of numbers, not chunks", () => {
     expect(engine.sample).type.toBeCallableWith("a", { prompt: Int32Array.of(1), stopTokens: Uint32Array.of(2) })
     expect(engine.sample).type.not.toBeCallableWith("a", { prompt: "text" })
     expect(engine.sample).type.not.toBeCallableWith("a", { prompt: [{ type: "image", data: new Uint8Array() }] })
@@ -75,7 +75,7 @@ describe("an engine", () => {
     expect<Losses.Datum>().type.not.toBeAssignableFrom<{ tokens: BigInt64Array; inputs: {} }>()
   })
 
-  it("needs a rank for an adapter, and optimizer settings by their names", () => {
+  it("createAdapter requires a rank, and options are checked by name", () => {
     expect(engine.createAdapter).type.not.toBeCallableWith("a", {})
     expect(engine.createAdapter).type.not.toBeCallableWith("a", { rank: 8, trainEmbed: true })
     expect(engine.optimStep).type.toBeCallableWith("a", { learningRate: 1e-3, type: "adamw" })
@@ -84,8 +84,8 @@ describe("an engine", () => {
   })
 })
 
-describe("what it answers", () => {
-  it("is in typed arrays", () => {
+describe("results", () => {
+  it("results use typed arrays", () => {
     expect<Engine.PassResult["outputs"][number]["logprobs"]>().type.toBe<Float32Array>()
     expect<Sampler.Sequence["tokens"]>().type.toBe<Int32Array>()
     expect<Sampler.Sequence["stopReason"]>().type.toBe<"stop" | "length">()
@@ -93,7 +93,7 @@ describe("what it answers", () => {
     expect(run.result()).type.toBe<Sampler.SampleResult | undefined>()
   })
 
-  it("fails for reasons of a closed list", () => {
+  it("EngineError has a closed list of reasons", () => {
     expect<EngineError.EngineError["reason"]>().type.toBe<
       "InvalidModel" | "InvalidInput" | "Unsupported" | "NotFound" | "NotFinite" | "OutOfMemory"
     >()

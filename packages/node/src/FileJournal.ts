@@ -1,9 +1,9 @@
 /**
- * The journal of a training client in a file, from which another process can go on when this one is gone.
+ * Keeps the journal of a training client in a file, from which another process can resume after this one has died.
  *
- * What `append` was told of an intent is on the disk when it completes; a record that was being written when the
- * process or the machine died counts for nothing. One process at a time has a journal open. Its lock is a file beside
- * it that names the process; that of a process that was killed is taken over by the next one.
+ * When `append` completes, intents are on disk; a record that was only partly written when the process or machine died
+ * is ignored. Only one process at a time can open a journal. A lock file next to it names the holder; the lock of a
+ * killed process is taken over by the next one.
  *
  * @since 0.1.0
  */
@@ -14,20 +14,22 @@ import type * as TrainingJournal from "effect-tinker/TrainingJournal"
 import * as JournalFile from "./internal/JournalFile.ts"
 
 /**
+ * Options of a file journal.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   /**
-   * Requests lie in the file, and are of no use any more when they are acknowledged. When more bytes of that sort have
-   * come together than this, and more than there are of others, the file is written anew without them. Default: 16 MiB.
+   * Acknowledged requests are dead weight in the file. Once they occupy more than this many bytes, and more than
+   * everything else, the file is rewritten without them. Default: 16 MiB.
    */
   readonly wasteBytes?: number | undefined
 }
 
 /**
- * The journal in this file, which is made if there is none, until the scope closes. `Locked` if another process has it
- * open, `Corrupt` if the file is damaged or something else.
+ * Opens the journal in a file until the scope closes, and creates the file if needed. Fails with `Locked` if another
+ * process has it open, and with `Corrupt` if the file is damaged or not a journal.
  *
  * @since 0.1.0
  * @category constructors
@@ -42,7 +44,7 @@ export const make = (
       (file) => Effect.promise(() => file.close()),
     ),
     (file) => ({
-      // To its end, whoever is interrupted: half a record would be a damaged one.
+      // Uninterruptible: a partly written record would be damage.
       append: (entries) => Effect.uninterruptible(attempt("Write", () => file.append(entries))),
       read: attempt("Read", () => file.read()),
     }),

@@ -1,5 +1,6 @@
 /**
- * What Node offers to `effect-tinker`: the credential command, the credentials file, and the platform's name.
+ * Implements the `effect-tinker` host on Node.js: credential command, credentials file, compression, hashes, and
+ * platform name.
  *
  * @since 0.1.0
  */
@@ -30,7 +31,7 @@ const architectures: Partial<Record<NodeJS.Architecture, string>> = {
   x64: "x64",
 }
 
-/** A command that hangs must not hang every request that waits for its output. */
+/** A hanging command must not block all requests that wait for its output. */
 const commandTimeout = 60_000
 
 const runCommand: Host.Service["runCommand"] = (command) =>
@@ -45,20 +46,20 @@ const runCommand: Host.Service["runCommand"] = (command) =>
     const child = exec(Redacted.value(command), options, (error, stdout) => {
       const output = stdout.trim()
       if (error !== null) {
-        // Neither the command nor what it printed is shown: both may hold the secret.
+        // Does not include the command or its output: both may contain the secret.
         const how =
           error.killed === true
-            ? `was stopped after ${commandTimeout / 1000} s`
+            ? `was killed after ${commandTimeout / 1000} s`
             : error.signal
-              ? `was ended by ${error.signal}`
-              : `ended with code ${error.code}`
+              ? `was terminated by ${error.signal}`
+              : `exited with code ${error.code}`
         return resume(Effect.fail(`the credential command ${how}`))
       }
       return resume(
         output === "" ? Effect.fail("the credential command printed nothing") : Effect.succeed(Redacted.make(output)),
       )
     })
-    // Nobody will answer a command that asks.
+    // The command cannot prompt for input.
     child.stdin?.end()
   })
 
@@ -74,11 +75,11 @@ const readText: Host.Service["readFile"] = (path) =>
     Effect.catchAll((error) =>
       isMissing(error)
         ? Effect.succeedNone
-        : Effect.fail(`${path} can't be read: ${error instanceof Error ? error.message : String(error)}`),
+        : Effect.fail(`cannot read ${path}: ${error instanceof Error ? error.message : String(error)}`),
     ),
   )
 
-/** Node's own, from 22.15 on; before that the WASM encoder, if it is installed. */
+/** Uses Node's own encoder (22.15 and later), otherwise the WASM encoder if it is installed. */
 const zstd: Host.Service["zstd"] = Effect.suspend(() => {
   const own: unknown = Reflect.get(zlib, "zstdCompressSync")
   return typeof own === "function"
@@ -86,7 +87,7 @@ const zstd: Host.Service["zstd"] = Effect.suspend(() => {
     : Effect.map(
         Effect.option(
           Effect.tryPromise(async () => {
-            // Not by its literal name: a bundler would insist on finding it.
+            // A variable, because bundlers try to resolve a literal name.
             const optional: string = "@hpcc-js/wasm-zstd"
             const { Zstd } = (await import(optional)) as typeof WasmZstd
             return Zstd.load()
@@ -96,7 +97,7 @@ const zstd: Host.Service["zstd"] = Effect.suspend(() => {
       )
 })
 
-/** Some builds of Node refuse the weaker ones. */
+/** Returns none for algorithms that this build of Node does not support. */
 const hash: Host.Service["hash"] = (algorithm) =>
   Option.map(Option.liftThrowable(() => createHash(algorithm))(), (hash) => ({
     update: (bytes) => void hash.update(bytes),
@@ -104,6 +105,8 @@ const hash: Host.Service["hash"] = (algorithm) =>
   }))
 
 /**
+ * Creates the Node.js host.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -124,6 +127,8 @@ export const make: Effect.Effect<Host.Service> = Effect.sync(() => {
 })
 
 /**
+ * Provides the Node.js host.
+ *
  * @since 0.1.0
  * @category layers
  */

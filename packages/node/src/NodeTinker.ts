@@ -1,5 +1,5 @@
 /**
- * Everything that a program on Node needs to talk to a Tinker server, as one layer.
+ * Provides everything that a Node.js program needs to use a Tinker server, as one layer.
  *
  * @since 0.1.0
  */
@@ -19,12 +19,16 @@ import * as NodeHost from "./NodeHost.ts"
 import * as UndiciHttpClient from "./UndiciHttpClient.ts"
 
 /**
+ * The services that the layers of this module provide.
+ *
  * @since 0.1.0
  * @category models
  */
 export type NodeTinker = Tinker.Tinker | HttpClient
 
 /**
+ * Options of the layers: HTTP connections and session.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -33,7 +37,7 @@ export interface Options {
   readonly session?: Session.Options | undefined
 }
 
-/** The connections of one configuration. */
+/** The connection pools of one configuration. */
 const pools = (http: UndiciHttpClient.Options | undefined): Layer.Layer<HttpClient, never, TinkerConfig.TinkerConfig> =>
   Layer.unwrapEffect(
     Effect.map(TinkerConfig.TinkerConfig, ({ maxResponseBytes }) =>
@@ -41,24 +45,26 @@ const pools = (http: UndiciHttpClient.Options | undefined): Layer.Layer<HttpClie
     ),
   )
 
-/** One registry for all that is built together: limits are shared by equal server and credential, not by layer. */
-const machine: Layer.Layer<Host | RateLimiter.RateLimiter> = Layer.merge(NodeHost.layer, RateLimiter.layer)
+/**
+ * One rate limiter for everything that is built together: limits are shared per server and credential, not per layer.
+ */
+const shared: Layer.Layer<Host | RateLimiter.RateLimiter> = Layer.merge(NodeHost.layer, RateLimiter.layer)
 
 const fromConfig = (
   config: Effect.Effect<TinkerConfig.Service, InvalidConfig>,
   { http, session }: Options = {},
 ): Layer.Layer<NodeTinker, InvalidConfig | Unauthorized> =>
-  // In one effect, so that there is one of each: layers that are merged and fresh would be built twice.
+  // Built in one effect, so that each service exists once: merged fresh layers would be built twice.
   Layer.scopedContext(
     Effect.gen(function* () {
       const own = Context.make(TinkerConfig.TinkerConfig, yield* config)
       const client = Context.merge(own, yield* Effect.provide(Layer.build(pools(http)), own))
       return Context.merge(client, yield* Effect.provide(Tinker.make(session), client))
     }),
-  ).pipe(Layer.provide(machine))
+  ).pipe(Layer.provide(shared))
 
 /**
- * For a program that knows its configuration.
+ * Provides the Tinker services for the given configuration.
  *
  * @since 0.1.0
  * @category layers
@@ -73,7 +79,8 @@ export const layer = (
   )
 
 /**
- * From the environment (`TINKER_API_KEY`, `TINKER_BASE_URL`, …); `overrides` win.
+ * Provides the Tinker services for the configuration in the environment (`TINKER_API_KEY`, `TINKER_BASE_URL`, …), which
+ * `overrides` take precedence over.
  *
  * @since 0.1.0
  * @category layers
@@ -84,16 +91,18 @@ export const layerConfig = (
 ): Layer.Layer<NodeTinker, InvalidConfig | Unauthorized> => fromConfig(TinkerConfig.fromEnvironment(overrides), options)
 
 /**
+ * Options of tenants.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface TenantsOptions<E, R> extends Omit<TinkerTenants.Options<E, R>, "http"> {
-  /** Of each tenant: pools are never shared. */
+  /** HTTP options of each tenant; connection pools are never shared. */
   readonly http?: UndiciHttpClient.Options | undefined
 }
 
 /**
- * Tenants with connection pools of their own, in the current scope; for a tag of your own. See `TinkerTenants`.
+ * Creates tenants with separate connection pools in the current scope, for use with a custom tag. See `TinkerTenants`.
  *
  * @since 0.1.0
  * @category constructors
@@ -108,7 +117,7 @@ export const makeTenants = <E, R>({
 > => Effect.provideServiceEffect(TinkerTenants.make({ ...options, http: pools(http) }), Host, NodeHost.make)
 
 /**
- * Many tenants, each with connection pools of its own. See `TinkerTenants`.
+ * Provides tenants with separate connection pools. See `TinkerTenants`.
  *
  * @since 0.1.0
  * @category layers
@@ -120,4 +129,4 @@ export const layerTenants = <R>({
   TinkerTenants.TinkerTenants,
   never,
   Exclude<TinkerTenants.Environment<R, TinkerConfig.TinkerConfig>, Host | RateLimiter.RateLimiter>
-> => TinkerTenants.layer({ ...options, http: pools(http) }).pipe(Layer.provide(machine))
+> => TinkerTenants.layer({ ...options, http: pools(http) }).pipe(Layer.provide(shared))

@@ -1,9 +1,9 @@
 /**
- * A lean `HttpClient` on undici's `dispatch`: no web streams, no `URL` per request, no span of its own (the operation
- * that sends the request has one), and connections apart per origin and purpose.
+ * Implements a lean `HttpClient` on undici's `dispatch`: no web streams, no `URL` per request, no span (the operation
+ * that sends the request has one), and separate connections per origin and purpose.
  *
- * It follows no redirect, retries nothing and has no time-out but the one for connecting: all that belongs to whoever
- * knows what the request means. What failed is told by the `cause` of the error, see `effect-tinker/HttpFailure`.
+ * It does not follow redirects or retry, and its only timeout is the one for connecting: everything else is up to the
+ * caller, who knows what the request means. The `cause` of an error tells what failed, see `effect-tinker/HttpFailure`.
  *
  * @since 0.1.0
  */
@@ -38,31 +38,33 @@ import { buildConnector, errors, Pool } from "./internal/UndiciPool.ts"
 import { UndiciResponse } from "./internal/UndiciResponse.ts"
 
 /**
+ * Options of the HTTP client.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   /**
-   * How many connections a purpose may open to one origin; what is above waits. The defaults leave room for what the
-   * protocol lets be under way at once: 400 samples being submitted, 2,000 results being waited for.
+   * Maximum number of connections per purpose and origin; further requests wait. The defaults allow for the maximum
+   * concurrency of the protocol: 400 samples being submitted and 2,000 results being awaited.
    */
   readonly connections?: Partial<Record<Purpose, number>>
-  /** For name lookup, TCP and TLS together. Default: 5 seconds. */
+  /** Timeout for DNS lookup, TCP and TLS together. Default: 5 seconds. */
   readonly connectTimeout?: Duration.DurationInput
   /**
-   * How long an idle connection is kept when the server does not say. Default: 4 seconds, just below what common
-   * servers grant; a request on a connection that the server is closing is lost without an answer.
+   * How long an idle connection is kept if the server does not specify it. Default: 4 seconds, slightly less than
+   * common servers allow; a request on a connection that the server is closing is lost without a response.
    */
   readonly keepAliveTimeout?: Duration.DurationInput
-  /** The biggest body that is read at once, or inflated, in bytes. Default: 256 MiB. */
+  /** Maximum size in bytes of a body that is collected or decompressed. Default: 256 MiB. */
   readonly maxInflatedBytes?: number
-  /** Bytes of a body kept in memory that nobody asked for yet; above, the connection is paused. Default: 64 KiB. */
+  /** Number of unread body bytes in memory above which the connection is paused. Default: 64 KiB. */
   readonly highWaterMark?: number
-  /** Speak HTTP/2 where the server offers it; still one request a connection at a time. Default: no. */
+  /** Uses HTTP/2 if the server offers it, still with one request at a time per connection. Default: false. */
   readonly allowH2?: boolean
-  /** For `tls.connect` and `net.connect`: certificates, `servername`, addresses. */
+  /** Options for `tls.connect` and `net.connect`: certificates, `servername`, addresses. */
   readonly connect?: Omit<Undici.buildConnector.BuildOptions, "timeout">
-  /** How long requests under way may take when the client is closed. Default: 1 second. */
+  /** How long pending requests may take to finish when the client is closed. Default: 1 second. */
   readonly closeGrace?: Duration.DurationInput
 }
 
@@ -76,12 +78,12 @@ const defaultConnections: Record<Purpose, number> = {
 }
 
 /**
- * A client in the current scope, which closes its connections.
+ * Creates a client in the current scope, which closes its connections.
  *
- * The answer's `headers` are as received, also `content-encoding` and `content-length` of a body that is handed out
+ * The response `headers` are as received, including `content-encoding` and `content-length` of a body that is returned
  * decoded. A body is read from the connection once: `text`, `json` and `arrayBuffer` share what the first of them
- * collected, `stream` has it for itself. An answer whose body is never read keeps its connection as long as it is
- * referenced, unless the body is small.
+ * collected, `stream` consumes it exclusively. A response whose body is never read holds its connection as long as it
+ * is referenced, unless the body is small.
  *
  * @since 0.1.0
  * @category constructors
@@ -103,7 +105,7 @@ export const make = (options?: Options): Effect.Effect<HttpClient.HttpClient, ne
   )
 
 /**
- * A client of its own at every call, connections included.
+ * Provides a client with its own connections; each call returns a different layer.
  *
  * @since 0.1.0
  * @category layers
@@ -114,10 +116,10 @@ export const layer = (options?: Options): Layer.Layer<HttpClient.HttpClient> =>
 class Pools {
   readonly maxBytes: number
   readonly highWaterMark: number
-  /** Frees the connection of an answer that was dropped with its body unread. */
+  /** Frees the connection of a response that was garbage-collected with its body unread. */
   readonly abandoned = new FinalizationRegistry<Exchange>((exchange) => exchange.abort())
 
-  // By what stands before the path, as written; several writings of one origin lead to the same pools.
+  // Keyed by the text before the path; different spellings of one origin share their pools.
   private readonly byPrefix = new Map<string, Map<Purpose, Pool>>()
   private readonly byOrigin = new Map<string, Map<Purpose, Pool>>()
   private closed = false
@@ -125,12 +127,12 @@ class Pools {
 
   constructor(options: Options) {
     this.options = options
-    // Within what zlib takes.
+    // zlib accepts at most this length.
     this.maxBytes = Math.max(1, Math.min(options.maxInflatedBytes ?? 256 * 1024 * 1024, constants.MAX_LENGTH))
     this.highWaterMark = options.highWaterMark ?? 64 * 1024
   }
 
-  /** The pool for this origin, `undefined` if it is none, and the reason if there will be none. */
+  /** Returns the pool for an origin, `undefined` if the prefix is not an origin, or the reason why there is no pool. */
   get(prefix: string, purpose: Purpose): Pool | undefined | NotSent {
     if (this.closed) return new NotSent({ cause: new Error("the HTTP client is closed") })
     let pools = this.byPrefix.get(prefix)
@@ -149,7 +151,7 @@ class Pools {
       pools.set(purpose, pool)
       return pool
     } catch (cause) {
-      // Options that undici refuses.
+      // Undici rejected the options.
       return new NotSent({ cause })
     }
   }
@@ -164,13 +166,13 @@ class Pools {
       bodyTimeout: 0,
       keepAliveTimeout: Duration.toMillis(keepAliveTimeout ?? "4 seconds"),
       allowH2,
-      connect: SentBodies.told(buildConnector({ ...connect, allowH2, timeout })),
+      connect: SentBodies.reporting(buildConnector({ ...connect, allowH2, timeout })),
     })
   }
 
   /**
-   * Lets requests under way end, but not for longer than the grace. A timer of the platform, not of the `Clock`:
-   * sockets don't know of a clock that a test holds still, and nothing in a finalizer can be timed out by `Effect`.
+   * Lets pending requests finish, but not for longer than the grace period. Uses a platform timer instead of the
+   * `Clock`: sockets do not follow a test clock, and `Effect` cannot time out a finalizer.
    */
   readonly close: Effect.Effect<void> = Effect.async<void>((resume) => {
     this.closed = true
@@ -194,13 +196,13 @@ const originOf = (prefix: string): string | undefined => {
   }
 }
 
-// Origin and path of what is already written as `URL` would write it; everything else goes through `URL`.
+// Matches URLs that are already in the form that `URL` produces; all others are parsed by `URL`.
 const plainUrl =
   /^(https?:\/\/[^/?#@\\\s]+)((?:\/(?!\.|%2[eE])[A-Za-z0-9_~!$&()*+,;=:@%.-]*)*(?:\?[A-Za-z0-9_~!$&()*+,;=:@%./?-]*)?)$/
 
 type Address = readonly [prefix: string, path: string]
 
-/** Of whole addresses, as our own requests have them: few, and the same again and again. */
+/** Caches parsed URLs of our own requests, which are few and repeat. */
 const addresses = new Map<string, Address>()
 const knownAddressOf = (address: string): Address | undefined => {
   let known = addresses.get(address)
@@ -257,21 +259,21 @@ const send = (
     case "Uint8Array":
       return dispatch(pools, request, request.body.body)
     case "FormData":
-      // Both are the platform's own class; the types disagree about its iterator.
+      // Both are the platform class; only the types disagree about its iterator.
       return dispatch(pools, request, request.body.formData as unknown as RequestBody)
     case "Raw":
-      // Undici refuses what it can't send, which is told as `Encode`.
+      // Undici rejects values that it cannot send, which is reported as `Encode`.
       return dispatch(pools, request, request.body.body as RequestBody)
     case "Stream": {
       const { stream } = request.body
       return Effect.flatMap(Effect.runtime<never>(), (runtime) => {
         const bytes = Readable.from(Stream.toAsyncIterableRuntime(stream, runtime), { objectMode: false })
-        // Undici tells a failure only if it came so far as to listen.
+        // Undici reports a failure only once it listens to the stream.
         bytes.on("error", () => {})
         return Effect.ensuring(
           dispatch(pools, request, bytes),
           Effect.sync(() => {
-            // The request may have failed before anybody read the body.
+            // The request may have failed before the body was read.
             if (!bytes.readableDidRead) bytes.destroy()
           }),
         )
@@ -298,7 +300,7 @@ const dispatch = (
       { path: address[1], method: request.method, headers: headersOf(request), body },
       pools.highWaterMark,
     )
-    // An answer that came at the moment of an interruption is not lost: its connection is freed.
+    // If the response arrives at the moment of an interruption, its connection is freed.
     return Effect.uninterruptibleMask((restore) =>
       Effect.matchCauseEffect(restore(exchange.start(pool)), {
         onFailure: (cause) => {
@@ -318,7 +320,7 @@ const dispatch = (
     )
   })
 
-/** Did undici find that this is no request at all? */
+/** Checks whether undici rejected the request as invalid. */
 const isRefused = (error: Error): boolean =>
   error instanceof errors.InvalidArgumentError ||
   error instanceof errors.NotSupportedError ||
@@ -343,18 +345,18 @@ const flatten = (headers: Exchange["headers"]): Record<string, string> => {
   return out
 }
 
-/** The short way: what `execute` and reading the body do, in one callback. */
+/** Sends a request and reads the body in one callback, without a fiber. */
 const sendDirect =
   (pools: Pools): HttpDirect.Send =>
   (request, done) => {
-    let isGivenUp = false
+    let isAborted = false
     const fail = (failure: HttpFailure | HttpDirect.Unsendable) => {
-      if (!isGivenUp) done({ _tag: "Failed", failure })
+      if (!isAborted) done({ _tag: "Failed", failure })
     }
     const address = knownAddressOf(request.url)
     const pool = address && pools.get(address[0], request.purpose)
     if (address === undefined || pool === undefined) {
-      fail(new HttpDirect.Unsendable({ cause: new Error("not the URL of a server") }))
+      fail(new HttpDirect.Unsendable({ cause: new Error("not a valid HTTP URL") }))
       return () => {}
     }
     if (pool instanceof NotSent) {
@@ -367,20 +369,20 @@ const sendDirect =
     const exchange = new Exchange({ path: address[1], method, headers, body }, pools.highWaterMark)
     exchange.unbounded = true
     const deliver = (body: Uint8Array) => {
-      if (!isGivenUp)
+      if (!isAborted)
         done({ _tag: "Answered", answer: { status: exchange.status, headers: flatten(exchange.headers), body } })
     }
     exchange.reader = () => {
       if (exchange.received <= pools.maxBytes || exchange.isOver) return
       fail(new InflatedTooLarge({ limit: pools.maxBytes }))
-      isGivenUp = true
+      isAborted = true
       exchange.abort()
     }
     let isAnswered = false
     exchange.onOver = () => {
       const { error } = exchange
       if (error !== undefined) {
-        // Before the answer it is told below.
+        // A failure before the response is reported below.
         if (isAnswered) fail(new Disconnected({ cause: error }))
         return
       }
@@ -403,7 +405,7 @@ const sendDirect =
       }
     })
     return () => {
-      isGivenUp = true
+      isAborted = true
       exchange.abort()
     }
   }

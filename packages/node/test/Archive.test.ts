@@ -11,7 +11,7 @@ interface Entry {
   readonly name: string | Uint8Array
   readonly type?: string
   readonly body?: string | Uint8Array
-  /** If it is not that of the body. */
+  /** The size in the header, if it differs from that of the body. */
   readonly size?: number | Uint8Array
   readonly prefix?: string
   readonly magic?: string
@@ -20,7 +20,7 @@ interface Entry {
 
 const octal = (value: number, width: number) => value.toString(8).padStart(width - 1, "0") + "\0"
 
-/** A block of an archive, by hand, so that it can be wrong in every way. */
+/** Builds an archive block by hand, so that every field can be wrong. */
 const block = ({ body = "", checksum, magic = "ustar\x0000", name, prefix = "", size, type = "0" }: Entry): Buffer => {
   const bytes = Buffer.from(body)
   const header = Buffer.alloc(512)
@@ -59,7 +59,7 @@ const room = Effect.gen(function* () {
   return { root, directory: `${root}/checkpoint` }
 })
 
-/** Everything below a directory, with what is in the files. */
+/** Lists everything below a directory, with the contents of the files. */
 const listing = (directory: string) =>
   Effect.gen(function* () {
     const fs = yield* FileSystem.FileSystem
@@ -71,7 +71,7 @@ const listing = (directory: string) =>
     return found
   })
 
-/** Bytes in pieces of a size, each in a chunk of its own. */
+/** Splits bytes into chunks of a given size. */
 const pieces = (bytes: Uint8Array, size = 1 << 16) =>
   Stream.fromIterable(
     Array.from({ length: Math.ceil(bytes.length / size) }, (_, i) => bytes.subarray(i * size, (i + 1) * size)),
@@ -113,7 +113,7 @@ describe("Archive", () => {
     ["tar.gz in two members", Buffer.concat([gzipSync(good.subarray(0, 1000)), gzipSync(good.subarray(1000))])],
     ["tar, padded as for a tape", Buffer.concat([good, Buffer.alloc(10_240)])],
     ["tar with one empty block at its end", good.subarray(0, -512)],
-  ] as const)("%s, in pieces of every size", ([, bytes]) =>
+  ] as const)("unpack reads %s in chunks of any size", ([, bytes]) =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -136,7 +136,7 @@ describe("Archive", () => {
     ),
   )
 
-  it.scopedLive("what the system's tar writes, in all its formats", () =>
+  it.scopedLive("unpack reads archives of the system's tar in GNU and POSIX formats", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -167,82 +167,95 @@ describe("Archive", () => {
 
   const fine = { name: "fine", body: "fine" }
   const bad: ReadonlyArray<readonly [string, Archive.ArchiveRefused["reason"], Uint8Array, Archive.Options?]> = [
-    ["a path that leaves the directory", "OutsidePath", tar(fine, { name: "../evil", body: "x" })],
-    ["one that leaves it in the middle", "OutsidePath", tar(fine, { name: "a/../../evil", body: "x" })],
-    ["one that would come back", "OutsidePath", tar(fine, { name: "a/../b", body: "x" })],
-    ["one with the other slash", "OutsidePath", tar(fine, { name: "..\\evil", body: "x" })],
-    ["a directory outside", "OutsidePath", tar(fine, { name: "../evil/", type: "5" })],
-    ["a prefix that leaves", "OutsidePath", tar(fine, { name: "evil", prefix: "..", body: "x" })],
-    ["a long name that leaves", "OutsidePath", tar(fine, { name: "l", type: "L", body: "../evil\0" }, fine)],
+    ["a path outside the directory", "OutsidePath", tar(fine, { name: "../evil", body: "x" })],
     [
-      "an attribute that leaves",
+      "a path with .. in the middle that leaves the directory",
+      "OutsidePath",
+      tar(fine, { name: "a/../../evil", body: "x" }),
+    ],
+    [
+      "a path with .. in the middle that stays in the directory",
+      "OutsidePath",
+      tar(fine, { name: "a/../b", body: "x" }),
+    ],
+    ["a path outside the directory with a backslash", "OutsidePath", tar(fine, { name: "..\\evil", body: "x" })],
+    ["a directory outside the directory", "OutsidePath", tar(fine, { name: "../evil/", type: "5" })],
+    ["a prefix outside the directory", "OutsidePath", tar(fine, { name: "evil", prefix: "..", body: "x" })],
+    ["a long name outside the directory", "OutsidePath", tar(fine, { name: "l", type: "L", body: "../evil\0" }, fine)],
+    [
+      "a pax path outside the directory",
       "OutsidePath",
       tar(fine, { name: "p", type: "x", body: pax({ path: "../evil" }) }, fine),
     ],
     [
-      "a global attribute that leaves",
+      "a global pax path outside the directory",
       "OutsidePath",
       tar({ name: "p", type: "g", body: pax({ path: "../evil" }) }, fine),
     ],
     ["an absolute path", "AbsolutePath", tar(fine, { name: "/tmp/evil", body: "x" })],
-    ["an absolute path of Windows", "AbsolutePath", tar(fine, { name: "C:evil", body: "x" })],
-    ["a share of Windows", "AbsolutePath", tar(fine, { name: "\\\\host\\share", body: "x" })],
-    ["a backslash", "BadName", tar(fine, { name: "a\\b", body: "x" })],
-    ["a line feed", "BadName", tar(fine, { name: "a\nb", body: "x" })],
-    ["no name", "BadName", tar(fine, { name: "", body: "x" })],
-    ["a name too long for any disk", "BadName", tar(fine, { name: "l", type: "L", body: "n".repeat(256) }, fine)],
+    ["an absolute Windows path", "AbsolutePath", tar(fine, { name: "C:evil", body: "x" })],
+    ["a Windows share", "AbsolutePath", tar(fine, { name: "\\\\host\\share", body: "x" })],
+    ["a name with a backslash", "BadName", tar(fine, { name: "a\\b", body: "x" })],
+    ["a name with a line feed", "BadName", tar(fine, { name: "a\nb", body: "x" })],
+    ["an empty name", "BadName", tar(fine, { name: "", body: "x" })],
+    ["a name longer than 255 bytes", "BadName", tar(fine, { name: "l", type: "L", body: "n".repeat(256) }, fine)],
     ["a symbolic link", "Link", tar(fine, { name: "link", type: "2" })],
     ["a hard link", "Link", tar(fine, { name: "link", type: "1" })],
     ["a character device", "Device", tar(fine, { name: "tty", type: "3" })],
     ["a block device", "Device", tar(fine, { name: "sda", type: "4" })],
     ["a pipe", "Device", tar(fine, { name: "pipe", type: "6" })],
-    ["a kind that nobody knows", "UnknownKind", tar(fine, { name: "x", type: "Z" })],
-    ["a sparse file of GNU", "UnknownKind", tar(fine, { name: "x", type: "S" })],
-    [
-      "a sparse file of pax",
-      "UnknownKind",
-      tar({ name: "p", type: "x", body: pax({ "GNU.sparse.major": "1" }) }, fine),
-    ],
+    ["an unknown entry type", "UnknownKind", tar(fine, { name: "x", type: "Z" })],
+    ["a GNU sparse file", "UnknownKind", tar(fine, { name: "x", type: "S" })],
+    ["a pax sparse file", "UnknownKind", tar({ name: "p", type: "x", body: pax({ "GNU.sparse.major": "1" }) }, fine)],
     ["the same file twice", "Duplicate", tar(fine, fine)],
     ["a file in place of a directory", "Duplicate", tar({ name: "a/b", body: "" }, { name: "a", body: "x" })],
     ["a directory in place of a file", "Duplicate", tar(fine, { name: "fine/", type: "5" })],
     ["a file below a file", "Duplicate", tar(fine, { name: "fine/below", body: "x" })],
     ["more bytes than allowed", "TooLarge", tar(fine, { name: "b", body: "12345" }), { maxBytes: 8 }],
-    ["a size that is announced only", "TooLarge", tar(fine, { name: "b", size: 2 ** 33 - 1 }), { maxBytes: 2 ** 32 }],
-    ["more entries than allowed", "TooManyEntries", tar(fine, { name: "b/", type: "5" }), { maxEntries: 1 }],
-    ["a size that is no number", "Corrupt", tar(fine, { name: "b", size: Buffer.from("0000000008x\0") })],
     [
-      "a size beyond all numbers",
+      "an announced size above the limit",
+      "TooLarge",
+      tar(fine, { name: "b", size: 2 ** 33 - 1 }),
+      { maxBytes: 2 ** 32 },
+    ],
+    ["more entries than allowed", "TooManyEntries", tar(fine, { name: "b/", type: "5" }), { maxEntries: 1 }],
+    ["a size that is not a number", "Corrupt", tar(fine, { name: "b", size: Buffer.from("0000000008x\0") })],
+    [
+      "a size that overflows",
       "Corrupt",
       tar(fine, { name: "b", size: new Uint8Array(12).fill(0xff).fill(0x80, 0, 1) }),
     ],
     ["a negative size", "Corrupt", tar(fine, { name: "b", size: new Uint8Array(12).fill(0xff) })],
-    ["attributes that are none", "Corrupt", tar({ name: "p", type: "x", body: "nonsense" }, fine)],
-    ["attributes that are too short", "Corrupt", tar({ name: "p", type: "x", body: "99 path=a\n" }, fine)],
-    ["an attribute with a zero", "Corrupt", tar({ name: "p", type: "x", body: pax({ path: "a\0b" }) }, fine)],
+    ["invalid pax attributes", "Corrupt", tar({ name: "p", type: "x", body: "nonsense" }, fine)],
+    ["truncated pax attributes", "Corrupt", tar({ name: "p", type: "x", body: "99 path=a\n" }, fine)],
     [
-      "a size among the attributes that is none",
+      "a pax attribute with a NUL character",
       "Corrupt",
-      tar({ name: "p", type: "x", body: pax({ size: "-1" }) }, fine),
+      tar({ name: "p", type: "x", body: pax({ path: "a\0b" }) }, fine),
     ],
-    ["attributes without end", "Corrupt", tar({ name: "p", type: "x", size: 2 ** 30 }, fine)],
+    ["an invalid pax size", "Corrupt", tar({ name: "p", type: "x", body: pax({ size: "-1" }) }, fine)],
+    ["pax attributes without end", "Corrupt", tar({ name: "p", type: "x", size: 2 ** 30 }, fine)],
     ["a name that is not UTF-8", "Corrupt", tar({ name: Uint8Array.of(0xff, 0x41) }, fine)],
-    ["a directory with bytes", "Corrupt", tar(fine, { name: "d/", type: "5", body: "x" })],
+    ["a directory with content", "Corrupt", tar(fine, { name: "d/", type: "5", body: "x" })],
     ["a wrong checksum", "Corrupt", tar(fine, { name: "b", checksum: 1 })],
-    ["something else", "Corrupt", randomBytes(2000)],
-    ["nothing", "Corrupt", new Uint8Array(0)],
+    ["random bytes", "Corrupt", randomBytes(2000)],
+    ["an empty input", "Corrupt", new Uint8Array(0)],
     ["an archive without its end", "Corrupt", tar(fine).subarray(0, -1024)],
     ["a file without its end", "Corrupt", tar({ name: "b", body: "x".repeat(2000) }).subarray(0, 1500)],
     ["a header without its end", "Corrupt", tar(fine).subarray(0, 300)],
-    ["more behind it than padding", "Corrupt", gzipSync(Buffer.concat([tar(fine), Buffer.alloc(17 * 1024 * 1024)]))],
     [
-      "a hole in the middle",
+      "more trailing bytes than padding",
+      "Corrupt",
+      gzipSync(Buffer.concat([tar(fine), Buffer.alloc(17 * 1024 * 1024)])),
+    ],
+    [
+      "an empty block in the middle",
       "Corrupt",
       Buffer.concat([block(fine), Buffer.alloc(512), tar({ name: "b", body: "lost" })]),
     ],
-    ["something after its end", "Corrupt", Buffer.concat([tar(fine), Buffer.alloc(512, "A")])],
+    ["data after the end", "Corrupt", Buffer.concat([tar(fine), Buffer.alloc(512, "A")])],
     [
-      "more attributes than files need",
+      "too many pax attributes",
       "Corrupt",
       gzipSync(
         Buffer.concat([
@@ -253,25 +266,23 @@ describe("Archive", () => {
     ],
     ["gzip without its end", "Corrupt", gzipSync(tar(fine)).subarray(0, -4)],
     ["gzip with a wrong checksum", "Corrupt", Buffer.concat([gzipSync(tar(fine)).subarray(0, -8), Buffer.alloc(8)])],
-    ["gzip of something else", "Corrupt", gzipSync(randomBytes(2000))],
+    ["gzip of random bytes", "Corrupt", gzipSync(randomBytes(2000))],
   ]
 
-  it.scopedLive.each(bad)(
-    "refuses %s: %s; nothing is left, and nothing outside was touched",
-    ([, reason, bytes, options]) =>
-      live(
-        Effect.gen(function* () {
-          const { directory, root } = yield* room
-          for (const size of [bytes.length + 1, 100]) {
-            const error = yield* Effect.flip(Archive.unpack(pieces(bytes, size), directory, options))
-            expect(error).toMatchObject({ _tag: "ArchiveRefused", reason })
-          }
-          expect(yield* listing(root)).toEqual({})
-        }),
-      ),
+  it.scopedLive.each(bad)("unpack refuses %s with %s and leaves no files behind", ([, reason, bytes, options]) =>
+    live(
+      Effect.gen(function* () {
+        const { directory, root } = yield* room
+        for (const size of [bytes.length + 1, 100]) {
+          const error = yield* Effect.flip(Archive.unpack(pieces(bytes, size), directory, options))
+          expect(error).toMatchObject({ _tag: "ArchiveRefused", reason })
+        }
+        expect(yield* listing(root)).toEqual({})
+      }),
+    ),
   )
 
-  it.scopedLive("a directory with something in it is left alone", () =>
+  it.scopedLive("unpack refuses a directory that is not empty", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -295,7 +306,7 @@ describe("Archive", () => {
     ),
   )
 
-  it.scopedLive("a failure of the bytes is passed on, compressed or not, and nothing is left", () =>
+  it.scopedLive("unpack passes on a failure of the input, compressed or not, and leaves no files behind", () =>
     live(
       Effect.gen(function* () {
         const { directory, root } = yield* room
@@ -308,7 +319,7 @@ describe("Archive", () => {
     ),
   )
 
-  it.scopedLive("an interruption leaves nothing", () =>
+  it.scopedLive("an interrupted unpack leaves no files behind", () =>
     live(
       Effect.gen(function* () {
         const { directory, root } = yield* room
@@ -325,7 +336,7 @@ describe("Archive", () => {
     ),
   )
 
-  it.scopedLive("no more is read than can be written, compressed or not", () =>
+  it.scopedLive("unpack reads no faster than it writes, compressed or not", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -341,7 +352,7 @@ describe("Archive", () => {
               ...file,
               sync: file.sync,
               writeAll: (piece) =>
-                // Until everything else that could run has run.
+                // Waits until everything else that could run has run.
                 Effect.async<void>((resume) => void setImmediate(() => resume(Effect.void))).pipe(
                   Effect.map(() => {
                     taken += piece.length
@@ -358,7 +369,7 @@ describe("Archive", () => {
     ),
   )
 
-  it.scopedLive("a disk that is full is told as such, and nothing is left", () =>
+  it.scopedLive("unpack reports a full disk and leaves no files behind", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -373,7 +384,7 @@ describe("Archive", () => {
   )
 
   it.effect.prop(
-    "whatever is changed in an archive, it is unpacked or refused, and nothing is written outside",
+    "unpack accepts or refuses a modified archive and writes nothing outside the directory",
     [
       FastCheck.array(FastCheck.tuple(FastCheck.nat(good.length - 1), FastCheck.nat(255)), {
         minLength: 1,

@@ -1,4 +1,4 @@
-// What only a real socket shows: when bytes arrive, and when a connection ends.
+// Tests that need a real socket: when bytes arrive, and when a connection ends.
 import { FetchHttpClient } from "@effect/platform"
 import { NodeTinker } from "@effect-tinker/node"
 import { describe, expect, it } from "@effect/vitest"
@@ -25,7 +25,7 @@ const clients = {
     ),
 }
 
-/** A server whose chats are answered by hand; it counts them, and sees when they are closed. */
+/** Starts a server that answers chats with `answer`, counts them, and observes when they are closed. */
 const serve = (answer: (response: Http.ServerResponse, chat: number) => void) =>
   Effect.gen(function* () {
     const closed = yield* Deferred.make<"whole" | "left">()
@@ -60,7 +60,7 @@ const answer = ChatClient.ChatClient.pipe(
 )
 
 describe.each(["undici", "fetch"] as const)("ChatClient on %s", (name) => {
-  it.scopedLive("a part is there while the server is still silent about the next", () =>
+  it.scopedLive("streamChat emits a part before the server sends the next one", () =>
     Effect.gen(function* () {
       const { closed, url } = yield* serve((response) => void begin(response).write(event("one")))
       const first = yield* Deferred.make<string>()
@@ -70,13 +70,13 @@ describe.each(["undici", "fetch"] as const)("ChatClient on %s", (name) => {
         Effect.fork,
       )
       expect(yield* Deferred.await(first)).toBe("one")
-      // Nobody listens any more: the server sees it.
+      // The server observes that the client is gone.
       yield* Fiber.interrupt(fiber)
       expect(yield* Deferred.await(closed)).toBe("left")
     }),
   )
 
-  it.scopedLive("also if the server compresses", () =>
+  it.scopedLive("streamChat emits parts of a compressed response as they arrive", () =>
     Effect.gen(function* () {
       const { url } = yield* serve((response) => {
         response.writeHead(200, { "content-type": "text/event-stream", "content-encoding": "gzip" })
@@ -92,11 +92,11 @@ describe.each(["undici", "fetch"] as const)("ChatClient on %s", (name) => {
     }),
   )
 
-  it.scopedLive("who takes enough closes the connection", () =>
+  it.scopedLive("streamChat closes the connection when the consumer stops early", () =>
     Effect.gen(function* () {
       const { closed, seen, url } = yield* serve((response) => {
         begin(response)
-        // As much as is read, until it is closed.
+        // Writes as fast as the client reads, until it closes.
         const next = (): void => void (response.destroyed || response.write(event("more"), () => setImmediate(next)))
         next()
       })
@@ -109,7 +109,7 @@ describe.each(["undici", "fetch"] as const)("ChatClient on %s", (name) => {
     }),
   )
 
-  it.scopedLive("a connection that breaks is an error after what came, and nothing is asked again", () =>
+  it.scopedLive("streamChat fails without a retry if the connection breaks after the first part", () =>
     Effect.gen(function* () {
       const { seen, url } = yield* serve(
         (response) => void begin(response).write(event("one"), () => setImmediate(() => response.destroy())),
@@ -128,7 +128,7 @@ describe.each(["undici", "fetch"] as const)("ChatClient on %s", (name) => {
     }),
   )
 
-  it.scopedLive("a connection that breaks before the answer is tried again, and nothing is given twice", () =>
+  it.scopedLive("streamChat retries if the connection breaks before the response", () =>
     Effect.gen(function* () {
       const { seen, url } = yield* serve((response, chat) =>
         chat < 3 ? void response.destroy() : void begin(response).end(`${event("one")}data: [DONE]\n\n`),

@@ -30,7 +30,7 @@ const quiet = Logger.remove(Logger.defaultLogger)
 const machine = Layer.mergeAll(NodeContext.layer, NodeHost.layer, quiet)
 const undici = Layer.merge(machine, UndiciHttpClient.layer())
 
-/** Again at once, a few times. */
+/** Retries immediately, up to five times. */
 const retryPolicy = Schedule.recurs(5)
 
 interface Seen {
@@ -64,7 +64,7 @@ const serve = (handler: Handler) =>
     }),
   )
 
-/** A storage server as it should be; `write` sends the bytes, and may stop in the middle. */
+/** A correct storage server; `write` sends the bytes, and may stop in the middle. */
 const storage =
   (
     body: Uint8Array,
@@ -93,7 +93,7 @@ const storage =
 
 const all = (response: Http.ServerResponse, bytes: Uint8Array) => void response.end(bytes)
 
-/** So many bytes, and then the connection breaks. */
+/** Sends a number of bytes, then breaks the connection. */
 const some = (count: number) => (response: Http.ServerResponse, bytes: Uint8Array) => {
   if (count >= bytes.length) return void response.end(bytes)
   response.write(bytes.subarray(0, count), () => setImmediate(() => response.destroy()))
@@ -124,7 +124,7 @@ const live = <A, E>(program: Effect.Effect<A, E, Layer.Layer.Success<typeof undi
   Effect.provide(program, undici)
 
 describe("Download", () => {
-  it.scopedLive("a file, with no word about who asks; only its final name is left", () =>
+  it.scopedLive("toFile downloads a file without credentials and leaves no temporary files", () =>
     live(
       Effect.gen(function* () {
         const { seen, url } = yield* serve(storage(body, all))
@@ -145,14 +145,14 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("a hundred times cut at random bytes, and right every time", () =>
+  it.scopedLive("toFile completes downloads that are cut at random bytes", () =>
     live(
       Effect.gen(function* () {
         const { path } = yield* target
         let seed = 1
         const random = () => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647
         for (let round = 0; round < 100; round++) {
-          // About five cuts each; a tenth of them before the first byte.
+          // About five cuts per download, a tenth of them before the first byte.
           const { seen, url } = yield* serve(
             storage(body, (response, bytes) => some(Math.floor(random() * 130_000) - 12_000)(response, bytes), {
               etag: `"v${round}"`,
@@ -162,7 +162,7 @@ describe("Download", () => {
           const { verified } = yield* Download.toFile(url, path, { retryPolicy: Schedule.recurs(20) })
           expect((yield* read(path)).equals(body)).toBe(true)
           expect(verified).toEqual(["md5"])
-          // Nothing is asked for twice.
+          // No byte is requested twice.
           const starts = seen.map(({ headers }) => Number(/\d+/.exec(headers.range ?? "0")?.[0]))
           expect(starts).toEqual(starts.toSorted((a, b) => a - b))
         }
@@ -170,7 +170,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("the same on fetch", () =>
+  it.scopedLive("toFile completes interrupted downloads on fetch", () =>
     Effect.gen(function* () {
       const { seen, url } = yield* serve(storage(body, some(100_000)))
       const { path } = yield* target
@@ -180,7 +180,7 @@ describe("Download", () => {
     }).pipe(Effect.provide(Layer.merge(machine, FetchHttpClient.layer))),
   )
 
-  it.scopedLive("a server without ranges, or whose file has changed, starts over", () =>
+  it.scopedLive("toFile starts over if the server has no ranges or the file has changed", () =>
     live(
       Effect.gen(function* () {
         const other = randomBytes(200_000)
@@ -193,7 +193,7 @@ describe("Download", () => {
         const cases: ReadonlyArray<readonly [Handler, Handler, Buffer]> = [
           [whole(body, '"v1"', some(1000)), whole(body, '"v1"'), body],
           [storage(body, some(1000)), storage(other, all, { etag: '"v2"' }), other],
-          // No way to know that it is the same: not even asked for a range.
+          // Without a strong validator, no range is requested.
           [storage(body, some(1000), {}), whole(other, '"v2"'), other],
           [storage(body, some(1000), { etag: 'W/"v1"' }), whole(other, '"v2"'), other],
           [
@@ -223,12 +223,12 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("a server that sends other bytes than it was asked for is not believed", () =>
+  it.scopedLive("toFile discards a response with a different range than requested", () =>
     live(
       Effect.gen(function* () {
         const { seen, url } = yield* serve((request, response, seen) => {
           if (seen.length !== 2) return storage(body, seen.length === 1 ? some(1000) : all)(request, response, seen)
-          // The beginning again, as if it were the rest.
+          // Sends the beginning again, as if it were the rest.
           return void response
             .writeHead(206, { etag: '"v1"', "content-range": `bytes 0-${body.length - 1}/${body.length}` })
             .end(body)
@@ -241,7 +241,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("a file is never sewn together of two, also if the server ignores If-Range", () =>
+  it.scopedLive("toFile never combines two versions of a file, even if the server ignores If-Range", () =>
     live(
       Effect.gen(function* () {
         const other = randomBytes(body.length)
@@ -265,7 +265,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("of two downloads to one path none gives a wrong file for a right one", () =>
+  it.scopedLive("concurrent downloads to one path never report a wrong file as correct", () =>
     live(
       Effect.gen(function* () {
         const { url } = yield* serve(storage(body, all))
@@ -285,7 +285,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("an answer that can't be kept frees its connection", () =>
+  it.scopedLive("toFile closes the connection if the file cannot be written", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -302,7 +302,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("what an earlier run left is gone on with, also if it was all", () =>
+  it.scopedLive("toFile resumes a partial file of an earlier run, even if it is complete", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -331,7 +331,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("what was left and is longer than the file, or can't be read, is thrown away", () =>
+  it.scopedLive("toFile discards a partial file that is too long or has invalid metadata", () =>
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
@@ -349,15 +349,15 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("progress starts the budget again, the lack of it uses it up", () =>
+  it.scopedLive("progress resets the retry budget, and retries without progress exhaust it", () =>
     live(
       Effect.gen(function* () {
         const { path } = yield* target
-        // 30 cuts with a budget of one retry.
+        // 30 cuts with a budget of one retry each.
         const slow = yield* serve(storage(body, some(10_000)))
         yield* Download.toFile(slow.url, path, { retryPolicy: Schedule.recurs(1) })
         expect(slow.seen.length).toBe(30)
-        // Always cut at the same place, without ranges: that is no progress.
+        // Always cut at the same byte without ranges, which is no progress.
         const stuck = yield* serve((_, response) => {
           response.writeHead(200, { "content-length": body.length })
           some(10_000)(response, body)
@@ -372,13 +372,13 @@ describe("Download", () => {
           attempts: 3,
           detail: "busy",
         })
-        // What was there before is still there.
+        // The existing file is unchanged.
         expect((yield* read(path)).equals(body)).toBe(true)
       }),
     ),
   )
 
-  it.scopedLive("an address that has expired is asked for again, once until something comes", () =>
+  it.scopedLive("toFile renews an expired URL, at most once until data arrives", () =>
     live(
       Effect.gen(function* () {
         const { path } = yield* target
@@ -421,7 +421,7 @@ describe("Download", () => {
     ["sha1", { "x-amz-checksum-sha1": createHash("sha1").update(body).digest("base64") }],
     ["sha512", { "repr-digest": `sha-512=:${createHash("sha512").update(body).digest("base64")}:` }],
   ]
-  it.scopedLive("what the server tells of the file is checked", () =>
+  it.scopedLive("toFile verifies the checksums that the server sends", () =>
     live(
       Effect.gen(function* () {
         for (const [algorithm, headers] of checksums) {
@@ -435,14 +435,14 @@ describe("Download", () => {
           expect(yield* listing(directory)).toEqual(["weights.tar"])
           expect(yield* listing(other.replace("/weights.tar", ""))).toEqual([])
         }
-        // Of pieces that were uploaded, not of the file.
+        // A checksum of the uploaded parts, not of the file.
         const { url } = yield* serve(storage(body, all, { "x-amz-checksum-crc32c": "AAAAAA==-3" }))
         expect((yield* Download.toFile(url, (yield* target).path)).verified).toEqual([])
       }),
     ),
   )
 
-  it.scopedLive("crc32c, by the check value of the standard", () =>
+  it.scopedLive("toFile computes crc32c correctly for the standard check value", () =>
     live(
       Effect.gen(function* () {
         // CRC-32C("123456789") is E3069283.
@@ -453,7 +453,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("what the caller knows of the file is checked, in hex or base64", () =>
+  it.scopedLive("toFile verifies the checksum that the caller expects, in hex or base64", () =>
     live(
       Effect.gen(function* () {
         const { url } = yield* serve(storage(body, all))
@@ -470,7 +470,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("more than was announced is refused", () =>
+  it.scopedLive("toFile refuses more bytes than announced", () =>
     live(
       Effect.gen(function* () {
         const { url } = yield* serve((request, response, seen) => {
@@ -488,7 +488,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("a file that the server encodes is refused", () =>
+  it.scopedLive("toFile refuses a content-encoding", () =>
     live(
       Effect.gen(function* () {
         const { url } = yield* serve(
@@ -502,7 +502,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("redirects are followed; from https to http they would not be", () =>
+  it.scopedLive("toFile follows redirects, but not from https to http", () =>
     live(
       Effect.gen(function* () {
         const there = yield* serve(storage(body, some(200_000)))
@@ -526,7 +526,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("the address that a redirect leads to is as secret as the first", () =>
+  it.scopedLive("toFile redacts the URL of a redirect in errors", () =>
     live(
       Effect.gen(function* () {
         const signed = "/object?X-Amz-Signature=deadbeefcafebabe1234"
@@ -544,7 +544,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("a refusal is told with its words, and not tried again", () =>
+  it.scopedLive("toFile reports a 404 with its detail and does not retry", () =>
     live(
       Effect.gen(function* () {
         const { seen, url } = yield* serve((_, response) => void response.writeHead(404).end("no such key"))
@@ -560,7 +560,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("bad input is refused before anything is done", () =>
+  it.scopedLive("toFile refuses invalid input before it does anything", () =>
     live(
       Effect.gen(function* () {
         const { directory, path } = yield* target
@@ -578,40 +578,52 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("an interruption leaves no half file under the final name; the rest is kept as told", () =>
-    live(
-      Effect.gen(function* () {
-        for (const keepPartial of [true, false]) {
-          const arrived = yield* Deferred.make<void>()
-          const { url } = yield* serve((request, response, seen) => {
-            response.on("close", () => Deferred.unsafeDone(arrived, Effect.void))
-            storage(body, (response, bytes) => void response.write(bytes.subarray(0, 100_000)))(request, response, seen)
-          })
-          const { directory, path } = yield* target
-          const seen = yield* Deferred.make<number>()
-          const fiber = yield* Download.withProgress(url, path, { keepPartial }).pipe(
-            Stream.runForEach(({ bytes }) => Deferred.succeed(seen, bytes)),
-            Effect.fork,
-          )
-          expect(yield* Deferred.await(seen)).toBeGreaterThan(0)
-          yield* Fiber.interrupt(fiber)
-          // The connection is closed as well.
-          yield* Deferred.await(arrived)
-          expect(yield* listing(directory)).toEqual(keepPartial ? ["weights.tar.part", "weights.tar.part.json"] : [])
-        }
-      }),
-    ),
+  it.scopedLive(
+    "an interrupted download leaves no file under its final name, and a partial one only with keepPartial",
+    () =>
+      live(
+        Effect.gen(function* () {
+          for (const keepPartial of [true, false]) {
+            const arrived = yield* Deferred.make<void>()
+            const { url } = yield* serve((request, response, seen) => {
+              response.on("close", () => Deferred.unsafeDone(arrived, Effect.void))
+              storage(body, (response, bytes) => void response.write(bytes.subarray(0, 100_000)))(
+                request,
+                response,
+                seen,
+              )
+            })
+            const { directory, path } = yield* target
+            const seen = yield* Deferred.make<number>()
+            const fiber = yield* Download.withProgress(url, path, { keepPartial }).pipe(
+              Stream.runForEach(({ bytes }) => Deferred.succeed(seen, bytes)),
+              Effect.fork,
+            )
+            expect(yield* Deferred.await(seen)).toBeGreaterThan(0)
+            yield* Fiber.interrupt(fiber)
+            // The connection is closed, too.
+            yield* Deferred.await(arrived)
+            expect(yield* listing(directory)).toEqual(keepPartial ? ["weights.tar.part", "weights.tar.part.json"] : [])
+          }
+        }),
+      ),
   )
 
-  it.scopedLive("progress is told, and the end of it", () =>
+  it.scopedLive("withProgress emits the progress and a final element", () =>
     live(
       Effect.gen(function* () {
         const { url } = yield* serve(storage(body, some(100_000)))
         const { path } = yield* target
-        const told = Chunk.toReadonlyArray(yield* Stream.runCollect(Download.withProgress(url, path, { retryPolicy })))
-        expect(told.at(0)).toMatchObject({ total: Option.some(body.length), isDone: false, remaining: Option.none() })
-        expect(told.at(-1)).toMatchObject({ bytes: body.length, total: Option.some(body.length), isDone: true })
-        expect(told.filter(({ isDone }) => isDone).length).toBe(1)
+        const progress = Chunk.toReadonlyArray(
+          yield* Stream.runCollect(Download.withProgress(url, path, { retryPolicy })),
+        )
+        expect(progress.at(0)).toMatchObject({
+          total: Option.some(body.length),
+          isDone: false,
+          remaining: Option.none(),
+        })
+        expect(progress.at(-1)).toMatchObject({ bytes: body.length, total: Option.some(body.length), isDone: true })
+        expect(progress.filter(({ isDone }) => isDone).length).toBe(1)
         const { url: gone } = yield* serve((_, response) => void response.writeHead(404).end())
         const failed = yield* Effect.exit(Stream.runDrain(Download.withProgress(gone, path)))
         expect(Exit.isFailure(failed) && Cause.failureOption(failed.cause)).toMatchObject({
@@ -621,7 +633,7 @@ describe("Download", () => {
     ),
   )
 
-  it.scopedLive("a disk that is full and a place that is not ours are told as such", () =>
+  it.scopedLive("toFile reports a full disk and an unwritable path", () =>
     Effect.gen(function* () {
       const { url } = yield* serve(storage(body, all))
       const { path } = yield* target
@@ -630,7 +642,7 @@ describe("Download", () => {
         Effect.flip(Download.toFile(url, path, { retryPolicy })).pipe(
           Effect.provideService(FileSystem.FileSystem, { ...fs, ...changes }),
         )
-      // The kernel's own device for this.
+      // The kernel's device for simulating a full disk.
       const full = yield* on({
         open: (path, options) =>
           path.endsWith(".part") ? fs.open("/dev/full", { flag: "w" }) : fs.open(path, options),
@@ -650,13 +662,13 @@ describe("Download", () => {
         _tag: "FileFailed",
         reason: "PermissionDenied",
       })
-      // A file where a directory should be.
+      // A file in place of a directory.
       yield* fs.writeFileString(path, "")
       expect(yield* Effect.flip(Download.toFile(url, `${path}/below`))).toMatchObject({ _tag: "FileFailed" })
     }).pipe(Effect.provide(undici)),
   )
 
-  it.scoped("a silence that is too long is a failure; rate and remaining time are those of the last seconds", () =>
+  it.scoped("a download times out without data, and rate and remaining time cover only the last seconds", () =>
     Effect.gen(function* () {
       const { path } = yield* target
       const pieces = yield* Queue.unbounded<Uint8Array>()
@@ -668,9 +680,9 @@ describe("Download", () => {
           ),
         ),
       )
-      const told = yield* Queue.unbounded<Download.Progress>()
+      const reports = yield* Queue.unbounded<Download.Progress>()
       const fiber = yield* Download.withProgress("http://host/", path, { retryPolicy: Schedule.stop }).pipe(
-        Stream.runForEach((progress) => Queue.offer(told, progress)),
+        Stream.runForEach((progress) => Queue.offer(reports, progress)),
         Effect.provideService(HttpClient.HttpClient, storage),
         Effect.fork,
       )
@@ -678,12 +690,12 @@ describe("Download", () => {
         Effect.gen(function* () {
           yield* TestClock.adjust(`${seconds} seconds`)
           yield* Queue.offer(pieces, new Uint8Array(100))
-          return yield* Queue.take(told)
+          return yield* Queue.take(reports)
         })
       expect(yield* after(0)).toMatchObject({ bytes: 100, rate: 0, remaining: Option.none(), isDone: false })
       expect(yield* after(1)).toMatchObject({ bytes: 200, rate: 100, remaining: Option.some(Duration.seconds(8)) })
       expect(yield* after(9)).toMatchObject({ bytes: 300, rate: 20, remaining: Option.some(Duration.seconds(35)) })
-      // The first is more than ten seconds ago.
+      // The first sample is more than ten seconds old.
       expect(yield* after(1)).toMatchObject({ bytes: 400, rate: 20, remaining: Option.some(Duration.seconds(30)) })
       yield* TestClock.adjust("60 seconds")
       expect(yield* Effect.flip(Fiber.join(fiber))).toMatchObject({

@@ -20,7 +20,7 @@ import { Loss, RateLimiter, ServiceClient, TinkerConfig, type TinkerError, type 
 import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { vi } from "vitest"
-// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+// Not exported by the package; the compiler does not rewrite `.ts` imports into another project.
 import { whole } from "../src/internal/JournalFrames.js"
 import { bundle, directory } from "./kill/bundle.ts"
 
@@ -65,7 +65,7 @@ const entries: ReadonlyArray<TrainingJournal.Entry> = [
   intent(2, bytes(2)),
 ]
 
-/** What is left of them when they are read. */
+/** Returns the entries as they are read back: settled intents without their request. */
 const kept = (entries: ReadonlyArray<TrainingJournal.Entry>) => {
   const settled = new Set(entries.flatMap(({ record }) => (record._tag === "Acknowledged" ? [record.seq] : [])))
   return entries.map((entry) =>
@@ -73,7 +73,7 @@ const kept = (entries: ReadonlyArray<TrainingJournal.Entry>) => {
   )
 }
 
-/** Opens it, does something with it, and closes it. */
+/** Opens a journal, uses it, and closes it. */
 const using = <A, E>(
   path: string,
   use: (journal: TrainingJournal.Journal) => Effect.Effect<A, E>,
@@ -82,7 +82,7 @@ const using = <A, E>(
 
 const readAt = (path: string) => using(path, ({ read }) => read)
 
-/** Writes the entries one by one, and tells where in the file each one ended. */
+/** Writes the entries one by one and returns the offsets at which they end. */
 const written = (path: string, entries: ReadonlyArray<TrainingJournal.Entry>) =>
   using(path, ({ append }) =>
     Effect.gen(function* () {
@@ -114,8 +114,8 @@ const every = <A>(items: ReadonlyArray<A>, check: (item: A) => Effect.Effect<unk
 
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i)
 
-describe("what is written", () => {
-  it.live("is read again, by this process and the next", () =>
+describe("FileJournal entries", () => {
+  it.live("entries can be read back in the same and in a later session", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -132,7 +132,7 @@ describe("what is written", () => {
     ),
   )
 
-  it.live("is for nobody else", () =>
+  it.live("journal and lock file are readable only by their owner", () =>
     inDirectory((dir) =>
       using(join(dir, "journal"), () =>
         Effect.gen(function* () {
@@ -145,7 +145,7 @@ describe("what is written", () => {
     ),
   )
 
-  it.live("stays in the order of the calls", () =>
+  it.live("concurrent appends keep the order of the calls", () =>
     inDirectory((dir) =>
       using(join(dir, "journal"), ({ append, read }) =>
         Effect.gen(function* () {
@@ -157,7 +157,7 @@ describe("what is written", () => {
     ),
   )
 
-  it.live("is whole even if its writer is interrupted", () =>
+  it.live("an interrupted append still writes the whole entry", () =>
     inDirectory((dir) =>
       using(join(dir, "journal"), ({ append, read }) =>
         Effect.gen(function* () {
@@ -173,7 +173,7 @@ describe("what is written", () => {
     ),
   )
 
-  it.live("may hold any bytes", () =>
+  it.live("requests may contain any bytes", () =>
     inDirectory((dir) =>
       Effect.promise(() =>
         fc.assert(
@@ -190,8 +190,8 @@ describe("what is written", () => {
   )
 })
 
-describe("a file that was cut", () => {
-  it.live("at any byte tells the records that were complete, and goes on behind them", () =>
+describe("truncated FileJournal", () => {
+  it.live("a journal truncated at any byte keeps its complete records and can be continued", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -211,7 +211,7 @@ describe("a file that was cut", () => {
                 expect(yield* read).toEqual([...kept(complete), acknowledged(9)])
               }),
             )
-            // To the next process, too.
+            // Also after reopening.
             if (length % 10 === 0) expect(yield* readAt(cut)).toEqual([...kept(complete), acknowledged(9)])
           }),
         )
@@ -219,7 +219,7 @@ describe("a file that was cut", () => {
     ),
   )
 
-  it.live("may end in nothing: what a file system leaves of a write that it had only made room for", () =>
+  it.live("trailing zeros of an unfinished write are removed", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -234,8 +234,8 @@ describe("a file that was cut", () => {
   )
 })
 
-describe("a file that is damaged", () => {
-  it.live("is told from one that was cut, at every byte before the last record", () =>
+describe("damaged FileJournal", () => {
+  it.live("a damaged byte before the last record is reported as Corrupt with its offset", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -252,7 +252,7 @@ describe("a file that is damaged", () => {
             expect(reason).toBe("Corrupt")
             const offset = at < ends[0]! ? 0 : ends.findLast((end) => end <= at)!
             expect(detail).toContain(`${damaged}, at byte ${offset}: `)
-            // What can't be read is not touched.
+            // The damaged file is not modified.
             expect(yield* contentsOf(damaged)).toEqual(copy)
           }),
         )
@@ -260,23 +260,23 @@ describe("a file that is damaged", () => {
     ),
   )
 
-  it.live("is one that never was a journal", () =>
+  it.live("a file that is not a journal is refused and left unchanged", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "notes")
         yield* Effect.promise(() => writeFile(path, "my dear diary"))
         expect(yield* failure(readAt(path))).toEqual({
           reason: "Corrupt",
-          detail: `${path}, at byte 0: it is not a journal`,
+          detail: `${path}, at byte 0: not a journal file`,
         })
         expect((yield* contentsOf(path)).toString()).toBe("my dear diary")
-        // And it is let go of.
+        // The lock is released.
         expect(yield* Effect.promise(() => readdir(dir))).toEqual(["notes"])
       }),
     ),
   )
 
-  it.live("is one with a record that is not known here", () =>
+  it.live("a record of an unknown kind is reported as Corrupt", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -287,20 +287,20 @@ describe("a file that is damaged", () => {
         )
         const { detail, reason } = yield* failure(readAt(path))
         expect(reason).toBe("Corrupt")
-        expect(detail).toContain(`at byte ${ends.at(-1)}: a record of a kind that is not known here`)
+        expect(detail).toContain(`at byte ${ends.at(-1)}: record of an unknown kind`)
       }),
     ),
   )
 })
 
-/** The number of a process that is no more. */
+/** Returns the id of a process that has exited. */
 const deadPid = () => spawnSync("true").pid
 
 const lockOf = (holder: Readonly<Record<string, unknown>>) =>
   JSON.stringify({ pid: process.pid, host: hostname(), started: null, nonce: "0123456789abcdef", ...holder })
 
-describe("the lock", () => {
-  it.live("is held until the scope closes, under every name of the file", () =>
+describe("FileJournal lock", () => {
+  it.live("the lock is held until the scope closes, also against symbolic links to the file", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -320,7 +320,7 @@ describe("the lock", () => {
     ),
   )
 
-  it.live("waits for what is being written when the scope closes", () =>
+  it.live("closing the scope waits for a pending append", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -335,17 +335,17 @@ describe("the lock", () => {
     ),
   )
 
-  it.live("of a dead process is taken over, that of another machine is not", () =>
+  it.live("the lock of a dead process is taken over, but not one of another machine", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
         const lock = `${path}.lock`
         const dead = [
           { pid: deadPid() },
-          // The number of this process, but of an earlier one that had it.
+          // The id of this process, held by an earlier process.
           {},
           { started: "1" },
-          // The first process of the system, which is not the one that had the number.
+          // The id of a running process that started at another time.
           { pid: 1, started: "not then" },
         ]
         for (const holder of dead) {
@@ -356,7 +356,7 @@ describe("the lock", () => {
         yield* Effect.promise(() => writeFile(lock, lockOf({ host: "elsewhere", pid: 12 })))
         expect(yield* failure(readAt(path))).toEqual({
           reason: "Locked",
-          detail: `${path} is held by process 12 on elsewhere: if that is gone, delete ${lock}`,
+          detail: `${path} is held by process 12 on elsewhere; if that process no longer exists, delete ${lock}`,
         })
         yield* Effect.promise(() => writeFile(lock, "{"))
         expect((yield* failure(readAt(path))).reason).toBe("Locked")
@@ -364,7 +364,7 @@ describe("the lock", () => {
     ),
   )
 
-  it.live("of a dead process is taken over even if its heir died over it", () =>
+  it.live("the lock of a dead process is taken over even if an earlier takeover died", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -378,7 +378,7 @@ describe("the lock", () => {
     ),
   )
 
-  it.live("is had by one of many who ask at once", () =>
+  it.live("only one of many concurrent calls gets the lock", () =>
     inDirectory((dir) =>
       Effect.forEach(
         range(0, 10),
@@ -404,7 +404,7 @@ describe("the lock", () => {
     ),
   )
 
-  it.live("is had by one process of many, whether they find none or that of a dead one", () =>
+  it.live("only one of many processes gets the lock, with or without the lock of a dead process", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const [program = ""] = yield* bundle("contender.ts")
@@ -420,7 +420,7 @@ describe("the lock", () => {
           yield* Effect.forEach(contenders, ({ ask }) => ask(""), { concurrency: "unbounded" })
         }
 
-        // That of a process that was killed while it had it is free.
+        // The lock of a killed process is free.
         const path = join(dir, "journal")
         const { ask, child } = contenders[0]!
         expect(yield* ask(path)).toBe("won")
@@ -439,7 +439,7 @@ const killed = (child: ChildProcess) =>
     child.kill("SIGKILL")
   })
 
-/** A process that opens journals when it is asked to. */
+/** Starts a process that opens journals on request. */
 const contender = (program: string) =>
   Effect.map(
     Effect.acquireRelease(
@@ -459,8 +459,8 @@ const contender = (program: string) =>
     },
   )
 
-describe("the size", () => {
-  it.live("does not grow with requests that were acknowledged", () =>
+describe("FileJournal size", () => {
+  it.live("acknowledged requests do not make the file grow", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -473,7 +473,7 @@ describe("the size", () => {
             Effect.forEach(range(1, steps + 1), (seq) =>
               Effect.gen(function* () {
                 yield* append([intent(seq, body)])
-                // One is never answered, and another is taken back.
+                // One request is never acknowledged, another is withdrawn.
                 if (seq !== 7) yield* append([seq === 9 ? { record: { _tag: "Withdrawn", seq } } : acknowledged(seq)])
                 largest = Math.max(largest, yield* sizeOf(path))
               }),
@@ -493,7 +493,7 @@ describe("the size", () => {
     ),
   )
 
-  it.live("counts what an earlier process left, and forgets a client that came before another", () =>
+  it.live("compaction includes requests of earlier sessions and of an earlier client", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -509,7 +509,7 @@ describe("the size", () => {
     ),
   )
 
-  it.live("is not changed by a rewriting that was cut short", () =>
+  it.live("an interrupted compaction does not change the journal", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -524,7 +524,7 @@ describe("the size", () => {
 
 type Method = "write" | "datasync" | "truncate"
 
-/** Replaces a method of all open files for as long as the scope is open: these tests have them for themselves. */
+/** Replaces a method of all open files until the scope closes; these tests run sequentially. */
 const during = (
   method: Method,
   replacement: (original: (...args: ReadonlyArray<unknown>) => Promise<unknown>, n: number) => Promise<unknown>,
@@ -546,8 +546,8 @@ const during = (
 const noSpace = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" })
 const badDisk = Object.assign(new Error("EIO: i/o error, fdatasync"), { code: "EIO" })
 
-describe.sequential("a disk", () => {
-  it.live("has an intent before it counts, and is not waited for otherwise", () =>
+describe.sequential("FileJournal disk failures", () => {
+  it.live("append flushes intents to disk, but not acknowledgments", () =>
     inDirectory((dir) =>
       using(join(dir, "journal"), ({ append }) =>
         Effect.scoped(
@@ -568,7 +568,7 @@ describe.sequential("a disk", () => {
     ),
   )
 
-  it.live("that is full is told, leaves no half of a record, and is no more full later", () =>
+  it.live("append on a full disk fails, leaves no partial record, and works again later", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -578,7 +578,7 @@ describe.sequential("a disk", () => {
             const size = yield* sizeOf(path)
             yield* Effect.scoped(
               Effect.gen(function* () {
-                // Twelve bytes of it fit.
+                // Only twelve bytes fit.
                 yield* during("write", async (original, n) => {
                   if (n > 0) throw noSpace
                   return await original(Buffer.alloc(12, 1), 0, 12, size)
@@ -599,7 +599,7 @@ describe.sequential("a disk", () => {
     ),
   )
 
-  it.live("that is full and can't be cut either is cut before the next record", () =>
+  it.live("a partial record that could not be truncated is truncated before the next append", () =>
     inDirectory((dir) =>
       using(join(dir, "journal"), ({ append, read }) =>
         Effect.gen(function* () {
@@ -625,7 +625,7 @@ describe.sequential("a disk", () => {
     ),
   )
 
-  it.live("that lost what it was given is not trusted again", () =>
+  it.live("a journal refuses further appends after a failed flush", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const path = join(dir, "journal")
@@ -640,17 +640,17 @@ describe.sequential("a disk", () => {
             )
             expect(yield* failure(append([acknowledged(1)]))).toEqual({
               reason: "Write",
-              detail: `${path} can't be relied on: ${badDisk.message}`,
+              detail: `${path} is no longer reliable: ${badDisk.message}`,
             })
           }),
         )
-        // What was not sent is not there.
+        // The failed entry is not in the file.
         expect(yield* readAt(path)).toEqual([intent(1)])
       }),
     ),
   )
 
-  it.live("without such a directory, or with one in the place of the file, is told", () =>
+  it.live("a missing directory, or a directory in place of the file, is reported", () =>
     inDirectory((dir) =>
       Effect.gen(function* () {
         const missing = yield* failure(readAt(join(dir, "missing", "journal")))
@@ -673,7 +673,7 @@ const onServer = (options?: ScriptedServer.Options) =>
     Layer.provideMerge(ScriptedServer.layer(options)),
   )
 
-it.live("no secret reaches the file", () =>
+it.live("FileJournal writes no secrets to disk", () =>
   inDirectory((dir) =>
     Effect.gen(function* () {
       const path = join(dir, "journal")
@@ -686,7 +686,7 @@ it.live("no secret reaches the file", () =>
         const saved = yield* client.saveState("a")
         yield* client.loadState(saved.path, { weightsAccessToken: Redacted.make("token-of-theirs") })
         const { requestsTo } = yield* ScriptedServer.ScriptedServer
-        // It was sent, and it is in none of the files while the client lives.
+        // The token was sent, but is in none of the files while the client is open.
         const [load] = yield* requestsTo("load_weights")
         expect(Buffer.from(load?.bytes ?? []).toString()).toContain("token-of-theirs")
         for (const name of yield* Effect.promise(() => readdir(dir))) {
@@ -696,7 +696,7 @@ it.live("no secret reaches the file", () =>
         }
         const all = (yield* contentsOf(path)).toString("latin1")
         expect(all).toContain("a tag of mine")
-        // The others are there in full, so that a search in the file finds what there is to find.
+        // Other requests are stored as plain text, so the search above would find secrets.
         expect(all).toContain('"path":"a"')
         expect(all).toContain('"operation":"load_weights"')
       }).pipe(Effect.scoped, Effect.provide(onServer()))

@@ -1,4 +1,6 @@
-/** The management clients over real sockets: redirects that are not followed, slashes in paths, lists left early. */
+/**
+ * Tests the management clients over real sockets: redirects that are not followed, slashes in paths, partly read lists.
+ */
 import * as Http from "node:http"
 import type { AddressInfo } from "node:net"
 import { FetchHttpClient } from "@effect/platform"
@@ -14,7 +16,7 @@ const checkpoint = (i: number) => ({
   tinker_path: `tinker://run/weights/${i}`,
 })
 
-/** A list of 1000 checkpoints that can be deleted, and an archive that is somewhere else. */
+/** Starts a server with 1000 checkpoints that can be deleted, and an archive on another server. */
 const serve = Effect.acquireRelease(
   Effect.async<{ readonly url: string; readonly seen: Array<string>; readonly server: Http.Server }>((resume) => {
     const seen: Array<string> = []
@@ -65,10 +67,10 @@ const clients: Readonly<Record<string, (baseUrl: string) => Layer.Layer<RestClie
     ),
 }
 
-describe.each(Object.entries(clients))("on %s", (_, client) => {
+describe.each(Object.entries(clients))("RestClient on %s", (_, client) => {
   const path = "tinker://run/weights/7"
 
-  it.scopedLive("the address of an archive is told, and not asked", () =>
+  it.scopedLive("getCheckpointArchiveUrl returns the redirect target without requesting it", () =>
     Effect.gen(function* () {
       const { seen, url } = yield* serve
       const archive = yield* Effect.flatMap(RestClient.RestClient, (rest) => rest.getCheckpointArchiveUrl(path)).pipe(
@@ -79,7 +81,7 @@ describe.each(Object.entries(clients))("on %s", (_, client) => {
     }),
   )
 
-  it.scopedLive("a list that is left early is asked for no further", () =>
+  it.scopedLive("a checkpoint stream requests no further pages when the consumer stops", () =>
     Effect.gen(function* () {
       const { seen, url } = yield* serve
       const names = yield* Effect.gen(function* () {
@@ -95,7 +97,7 @@ describe.each(Object.entries(clients))("on %s", (_, client) => {
     }),
   )
 
-  it.scopedLive("what a list gives can be deleted while it is read", () =>
+  it.scopedLive("checkpoints can be deleted while they are being listed", () =>
     Effect.gen(function* () {
       const { url } = yield* serve
       const left = yield* Effect.gen(function* () {

@@ -1,4 +1,4 @@
-// The recordings that need a real socket, with our own client and with fetch, the fallback for other platforms.
+// Replays recordings that need a real socket, with our own client and with fetch, the fallback for other platforms.
 import { readFileSync } from "node:fs"
 import * as Http from "node:http"
 import type { AddressInfo } from "node:net"
@@ -29,7 +29,7 @@ interface Seen {
   readonly headers: Http.IncomingHttpHeaders
 }
 
-/** Answers each path from its list, in order, with the recorded encoding and framing. */
+/** Answers each path from its list of responses, in order, with the recorded encoding and framing. */
 const serve = (answers: ReadonlyArray<Answer>) =>
   Effect.acquireRelease(
     Effect.async<{ readonly url: string; readonly seen: Array<Seen>; readonly server: Http.Server }>((resume) => {
@@ -82,10 +82,10 @@ const clients = {
 }
 const getInfo = Effect.flatMap(Transport.Transport, ({ call }) => call(Api.getInfo, { modelId: "m" }))
 
-describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name) => {
+describe.each(["undici", "fetch"] as const)("Transport over a real socket, with %s", (name) => {
   const client = clients[name]
 
-  it.scopedLive("behaviours/response_compression.json: gzip is decoded, JSON and protobuf alike", () =>
+  it.scopedLive("behaviours/response_compression.json: gzip is decoded for JSON and protobuf", () =>
     Effect.gen(function* () {
       const [gzip, zstd, protobuf] = script("behaviours/response_compression.json")
       if (gzip === undefined || zstd === undefined || protobuf === undefined) return expect.fail("not recorded")
@@ -97,7 +97,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
         const result = yield* TrainingResult.fromProtobuf(answer.body)
         expect(result.metrics).toEqual({ "loss:sum": 1.5 })
         expect(result.outputs[0]?.["logprobs"]?.data).toEqual(Float32Array.of(-0.5, -1, -1.5))
-        // zstd is never asked for; who sends it all the same is told so, not misread.
+        // zstd is never requested; a response with it is reported as an error.
         const error = yield* Effect.flip(getInfo)
         expect(error).toMatchObject({ _tag: "UnexpectedResponse" })
         if (name === "undici") {
@@ -109,7 +109,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
   )
 
   it.scopedLive.each(["behaviours/holder_400_gzip.json", "behaviours/holder_400_chunked_without_content_length.json"])(
-    "%s: a 400 with words is an answer, however it travelled",
+    "%s: a 400 with a detail is not retried, whatever its encoding and framing",
     (file) =>
       Effect.gen(function* () {
         const { url } = yield* serve(script(file))
@@ -118,7 +118,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
       }),
   )
 
-  it.scopedLive("behaviours/http_redirect_same_and_cross_origin.json: the key stays on its origin", () =>
+  it.scopedLive("behaviours/http_redirect_same_and_cross_origin.json: the API key is not sent to another origin", () =>
     Effect.gen(function* () {
       const other = yield* serve([{ for: "GET /other-origin.json", status: 200, headers: {}, body: { entries: [] } }])
       const recorded = script("behaviours/http_redirect_same_and_cross_origin.json").map((answer) => ({
@@ -140,7 +140,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
     }),
   )
 
-  it.scopedLive("behaviours/connection_refused.json: nothing listens", () =>
+  it.scopedLive("behaviours/connection_refused.json: a refused connection is reported as Connect", () =>
     Effect.gen(function* () {
       const { server, url } = yield* serve([])
       yield* Effect.async<void>((resume) => {
@@ -154,7 +154,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
     }),
   )
 
-  it.scopedLive("behaviours/http_connection_dropped.json: a lost connection is not a refused one", () =>
+  it.scopedLive("behaviours/http_connection_dropped.json: a dropped connection is reported as Disconnected", () =>
     Effect.gen(function* () {
       const server = yield* serve([])
       server.server.removeAllListeners("request")
@@ -166,7 +166,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
     }),
   )
 
-  it.scopedLive("a raw answer gives its connection back, unread, half read or read, and never dies", () =>
+  it.scopedLive("a raw response frees its connection, whether it is unread, partly read or read", () =>
     Effect.gen(function* () {
       const { server, url } = yield* serve([])
       let endless = 3
@@ -180,7 +180,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
         response.on("drain", write)
         return request.on("end", write).resume()
       })
-      // The layer outlives the answers: only letting go of them can close their connections.
+      // The layer outlives the responses, so only releasing them can close their connections.
       yield* Effect.gen(function* () {
         const { raw } = yield* Transport.Transport
         const read = (amount: number) =>
@@ -202,7 +202,7 @@ describe.each(["undici", "fetch"] as const)("over a real socket, with %s", (name
 })
 
 describe("fetch", () => {
-  it.scopedLive("keeps what the program gave it, but for the redirects", () =>
+  it.scopedLive("fetch keeps the RequestInit of the program except for redirects", () =>
     Effect.gen(function* () {
       const seen: Array<RequestInit | undefined> = []
       const spy: typeof globalThis.fetch = (_url, init) => {
@@ -220,7 +220,7 @@ describe("fetch", () => {
 })
 
 describe("NodeTinker", () => {
-  it.scopedLive("what can't be sent is the caller's to mend, not the network's", () =>
+  it.scopedLive("a request that cannot be sent fails with InvalidInput", () =>
     Effect.gen(function* () {
       const { seen, url } = yield* serve([])
       const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
@@ -231,7 +231,7 @@ describe("NodeTinker", () => {
     }),
   )
 
-  it.scopedLive("stops reading an answer at maxResponseBytes", () =>
+  it.scopedLive("NodeTinker stops reading a response at maxResponseBytes", () =>
     Effect.gen(function* () {
       const { server, url } = yield* serve([])
       let written = 0

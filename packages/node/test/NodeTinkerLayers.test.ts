@@ -1,4 +1,4 @@
-// What the layers make, and how often: seen from a scripted server behind a real socket.
+// Checks what the layers create, and how often, from a scripted server behind a real socket.
 import { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { NodeTinker } from "@effect-tinker/node"
@@ -13,9 +13,9 @@ import { handledBy, listen } from "./support/ScriptedSocket.ts"
 interface Listening {
   readonly url: string
   readonly scripted: ScriptedServer.Service
-  /** The ports from which each key came, one for each connection. */
+  /** Client ports by API key, one per connection. */
   readonly ports: Map<string, Set<number>>
-  /** Those that are open. */
+  /** Ports of open connections. */
   readonly open: Set<number>
 }
 
@@ -45,7 +45,7 @@ const health = Effect.flatMap(Transport.Transport, ({ call }) => call(Api.health
 const operations = (scripted: ScriptedServer.Service) =>
   Effect.map(scripted.requests, (seen) => seen.map(({ operation }) => operation))
 
-/** Waits for what the operating system is in charge of. */
+/** Waits for something that depends on the operating system. */
 const until = (condition: () => boolean): Effect.Effect<void> =>
   Effect.suspend(() =>
     condition()
@@ -57,7 +57,7 @@ const until = (condition: () => boolean): Effect.Effect<void> =>
   )
 
 describe("NodeTinker.layer", () => {
-  it.scopedLive("makes one of each: configuration, HTTP client, transport", () =>
+  it.scopedLive("NodeTinker.layer builds one configuration, HTTP client and transport", () =>
     Effect.gen(function* () {
       const { open, ports, scripted, url } = yield* listening
       const read: Array<string> = []
@@ -73,10 +73,10 @@ describe("NodeTinker.layer", () => {
           return path
         },
       )
-      // Whoever finds a connection busy waits for it.
+      // With one connection per purpose, requests wait for it.
       const http = { connections: { session: 1, rest: 1 }, keepAliveTimeout: "1 minute" } as const
       yield* Effect.gen(function* () {
-        // Building it sends nothing.
+        // Building the layer sends nothing.
         expect(yield* scripted.requests).toEqual([])
         expect(open.size).toBe(0)
         expect(read.filter((name) => name === "TINKER_API_KEY").length).toBe(1)
@@ -89,7 +89,7 @@ describe("NodeTinker.layer", () => {
           client.get(`${url}/api/v1/healthz`, { headers: { "x-api-key": key } }),
           ({ text }) => text,
         )
-        // One transport asks for the flags once, and one client has a connection for each purpose.
+        // One transport requests the flags once, and one client has one connection per purpose.
         expect(yield* operations(scripted)).toEqual([
           "client/config",
           "get_server_capabilities",
@@ -102,7 +102,7 @@ describe("NodeTinker.layer", () => {
     }),
   )
 
-  it.scopedLive("opens its session as told, and offers what Node has", () =>
+  it.scopedLive("NodeTinker.layer applies the session options and provides the Node host", () =>
     Effect.gen(function* () {
       const { scripted, url } = yield* listening
       yield* Effect.gen(function* () {
@@ -117,7 +117,7 @@ describe("NodeTinker.layer", () => {
     }),
   )
 
-  it.scopedLive("has one registry of limits for all that is built together, and nothing else in common", () =>
+  it.scopedLive("layers that are built together share the rate limiter but no connections", () =>
     Effect.gen(function* () {
       const { ports, url } = yield* listening
       const tags = ["one", "other"].map((name) => ({
@@ -142,7 +142,7 @@ describe("NodeTinker.layer", () => {
   )
 })
 
-describe("tenants", () => {
+describe("NodeTinker tenants", () => {
   const ways = {
     layerTenants: NodeTinker.layerTenants<never>,
     makeTenants: (options: NodeTinker.TenantsOptions<never, never>) =>
@@ -150,7 +150,7 @@ describe("tenants", () => {
   }
 
   it.scopedLive.each(["layerTenants", "makeTenants"] as const)(
-    "%s: each has connections of its own, which end with it",
+    "%s gives each tenant its own connections and closes them with it",
     (way) =>
       Effect.gen(function* () {
         const { open, ports, scripted, url } = yield* listening
@@ -174,7 +174,7 @@ describe("tenants", () => {
             ways[way]({
               lookup: (tenant) => Effect.succeed({ baseUrl: url, apiKey: Redacted.make(`tml-${tenant}`) }),
               session: (displayName) => ({ displayName }),
-              // The server's end of an idle connection must not be what closes it.
+              // Idle connections must not be closed by their timeout.
               http: { keepAliveTimeout: "1 minute" },
             }),
           ),

@@ -1,4 +1,4 @@
-/** Whoever brings an `HttpClient` of their own gets the same SDK: every operation works over fetch, on a real socket. */
+/** Checks that the SDK works with a custom `HttpClient`: every operation works over fetch, on a real socket. */
 import { FetchHttpClient, type HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { UndiciHttpClient } from "@effect-tinker/node"
@@ -28,12 +28,12 @@ const on = (http: Layer.Layer<HttpClient.HttpClient>, baseUrl: string) =>
 const data = [{ modelInput: [1, 2, 3], inputs: { targetTokens: [2, 3, 4], weights: [0, 1, 1] } }]
 const adam = Optimizer.adam({ learningRate: 1e-4 })
 
-/** Of an object of operations, all that were not asked for: a new one must be added here. */
+/** Returns the operations that were not tried; a new operation must be added to the test. */
 const untried = (operations: object, tried: ReadonlyArray<string>) =>
   Object.keys(operations).filter((name) => !tried.includes(name))
 
-describe("over fetch", () => {
-  it.scopedLive("a model can do all that it can do", () =>
+describe("SDK over fetch", () => {
+  it.scopedLive("every operation of a training client works over fetch", () =>
     Effect.gen(function* () {
       const url = yield* scripted
       yield* Effect.gen(function* () {
@@ -84,7 +84,7 @@ describe("over fetch", () => {
     }),
   )
 
-  it.scopedLive("samples, log probabilities, handles", () =>
+  it.scopedLive("sampling, log probabilities and handles work over fetch", () =>
     Effect.gen(function* () {
       const url = yield* scripted
       yield* Effect.gen(function* () {
@@ -104,7 +104,7 @@ describe("over fetch", () => {
     }),
   )
 
-  it.scopedLive("every endpoint sends what it sends over our own client", () =>
+  it.scopedLive("every endpoint sends the same request over fetch as over undici", () =>
     Effect.gen(function* () {
       const seen: Array<Request> = []
       const url = yield* listen((request) =>
@@ -113,7 +113,7 @@ describe("over fetch", () => {
           return { status: 200, headers: { "content-type": "application/json" }, body: "{}" }
         }),
       )
-      // The bytes of passes are in the tests above.
+      // Passes are covered by the tests above.
       const endpoints = Object.values(Api).flatMap((endpoint: unknown) => {
         const candidate = endpoint as Partial<Endpoint.Endpoint<unknown, unknown>>
         return candidate.operation === undefined || candidate.body?.kind === "bytes"
@@ -142,7 +142,7 @@ describe("over fetch", () => {
   )
 })
 
-/** Something that the endpoint takes. */
+/** Creates a valid input for an endpoint. */
 const inputOf = (endpoint: Endpoint.Endpoint<unknown, unknown>): unknown => {
   const { body, params, query } = endpoint
   const schemas = [params, query, body.kind === "json" ? body.schema : undefined].filter(
@@ -156,13 +156,13 @@ const inputOf = (endpoint: Endpoint.Endpoint<unknown, unknown>): unknown => {
   return input
 }
 
-/** Of an answer as it came, what the server said. */
+/** Returns the content of a raw response. */
 const withoutMeans = (answer: unknown): unknown =>
   Predicate.isRecord(answer) && answer["body"] instanceof Uint8Array
     ? { status: answer["status"], body: Buffer.from(answer["body"]).toString() }
     : answer
 
-/** Without what belongs to the connection and its client. */
+/** Removes headers of the connection and its client. */
 const comparable = ({ body, headers, method, path }: Request) => {
   const own = [
     "connection",

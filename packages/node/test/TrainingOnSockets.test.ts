@@ -1,4 +1,4 @@
-/** What of a training run only a real socket can show: the order in which bytes leave, and whose bytes they are. */
+/** Tests that need a real socket: the order in which requests are written, and which bytes they contain. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel"
 import { describe, expect, it } from "@effect/vitest"
 import { NodeTinker } from "@effect-tinker/node"
@@ -10,7 +10,7 @@ const adam = Optimizer.adam({ learningRate: 1e-4 })
 
 type Around = Parameters<typeof scriptedWith>[0]
 
-/** Clients of models on a server behind a socket. */
+/** Runs training clients on a scripted server behind a socket. */
 const training = <A, E>(
   around: Around,
   use: (
@@ -26,9 +26,9 @@ const training = <A, E>(
 
 const isPass = ({ path }: Request) => path.endsWith("/forward_backward")
 
-describe("submissions", () => {
-  /** What undici tells of itself while it writes. */
-  const told = <A>(channel: string, of: (message: A) => void) =>
+describe("TrainingClient submissions", () => {
+  /** Subscribes to a diagnostics channel of undici. */
+  const observe = <A>(channel: string, of: (message: A) => void) =>
     Effect.acquireRelease(
       Effect.sync(() => {
         const listener = (message: unknown) => of(message as A)
@@ -38,11 +38,11 @@ describe("submissions", () => {
       (listener) => Effect.sync(() => unsubscribe(channel, listener)),
     )
 
-  it.scopedLive("leave before the poll for what was submitted before them", () =>
+  it.scopedLive("submissions are sent before the polls of earlier submissions", () =>
     Effect.gen(function* () {
-      // As they are written: two sockets of a server keep no order.
+      // In the order of writing: two sockets of a server have no order.
       const paths: Array<string> = []
-      yield* told<{ readonly request: { readonly path: string } }>("undici:client:sendHeaders", ({ request }) => {
+      yield* observe<{ readonly request: { readonly path: string } }>("undici:client:sendHeaders", ({ request }) => {
         paths.push(request.path)
       })
       yield* training(
@@ -66,14 +66,14 @@ describe("submissions", () => {
     }),
   )
 
-  /** A batch of more than a megabyte, of one token. */
+  /** A batch of more than one megabyte that consists of one token. */
   const batch = (token: number) => {
     const tokens = Int32Array.from({ length: 50_000 }, () => token)
     const weights = new Float32Array(50_000).fill(token)
     return Array.from({ length: 2 }, () => ({ modelInput: tokens, inputs: { targetTokens: tokens, weights } }))
   }
 
-  /** The one that all of a body is made of. */
+  /** Returns the token that a body consists of. */
   const tokenIn = (body: Buffer) => {
     const found = Array.from({ length: 10 }, (_, n) => 100 + n).filter((token) =>
       body.includes(Buffer.from(Int32Array.from({ length: 50_000 }, () => token).buffer)),
@@ -81,11 +81,11 @@ describe("submissions", () => {
     return found.length === 1 ? found[0] : found
   }
 
-  it.scopedLive("bring their own bytes, in memory that was used before", () =>
+  it.scopedLive("submissions in reused memory contain their own bytes", () =>
     Effect.gen(function* () {
       const bodies: Array<Buffer> = []
       const memories: Array<ArrayBufferLike> = []
-      yield* told<{ readonly chunk: Uint8Array }>("undici:request:bodyChunkSent", ({ chunk }) => {
+      yield* observe<{ readonly chunk: Uint8Array }>("undici:request:bodyChunkSent", ({ chunk }) => {
         if (chunk.length > 1_000_000) memories.push(chunk.buffer)
       })
       yield* training(
@@ -104,13 +104,13 @@ describe("submissions", () => {
           }),
       )
       expect([bodies.length, memories.length]).toEqual([7, 7])
-      // The first teaches what the server reads, and keeps its own until it is collected.
+      // The first pass determines the server's format and keeps its own memory.
       expect(new Set(memories.slice(1)).size).toBe(1)
       expect(bodies.map(tokenIn)).toEqual([100, 101, 102, 103, 104, 105, 106])
     }),
   )
 
-  it.scopedLive("that are refused come again as they were, whoever needs memory meanwhile", () =>
+  it.scopedLive("a retried submission is unchanged even if another one needs memory meanwhile", () =>
     Effect.gen(function* () {
       const bodies: Array<Buffer> = []
       const refused = yield* Deferred.make<void>()
@@ -121,7 +121,7 @@ describe("submissions", () => {
           bodies.push(request.body)
           switch (bodies.length) {
             case 2:
-              // Read to its end, and refused when somebody else has sent a pass of the same size.
+              // Refused only after another client has sent a pass of the same size.
               return Deferred.succeed(refused, undefined).pipe(
                 Effect.zipRight(Deferred.await(other)),
                 Effect.as({ status: 503, headers: {}, body: "{}" }),

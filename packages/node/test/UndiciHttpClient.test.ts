@@ -17,7 +17,7 @@ import * as Zlib from "node:zlib"
 
 type Handler = (request: Http.IncomingMessage, response: Http.ServerResponse) => void
 
-/** A server on a free port that knows its connections. */
+/** Starts a server on a free port that tracks its connections. */
 const serve = (handler: Handler) =>
   Effect.acquireRelease(
     Effect.async<{
@@ -85,7 +85,7 @@ const streamed = (response: HttpClientResponse.HttpClientResponse) =>
 
 const sha = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex")
 
-/** Writes the body in pieces of odd sizes, each in a packet of its own as far as TCP lets it. */
+/** Writes the body in chunks, each in its own packet as far as TCP allows. */
 const pieces = (response: Http.ServerResponse, body: Uint8Array, size: number) => {
   let at = 0
   const next = (): void => {
@@ -102,8 +102,8 @@ const failureOf = <A, R>(effect: Effect.Effect<A, HttpClientError.HttpClientErro
   Effect.map(Effect.flip(effect), (error) => [error._tag, error.reason, causeOf(error)])
 
 describe("UndiciHttpClient", () => {
-  describe("requests", () => {
-    it.scopedLive("method, path, query, headers and every kind of body arrive", () =>
+  describe("UndiciHttpClient requests", () => {
+    it.scopedLive("a request arrives with method, path, query, headers and every kind of body", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           const chunks: Array<Buffer> = []
@@ -158,7 +158,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("an upload of 8 MiB arrives intact, at once and streamed", () =>
+    it.scopedLive("an upload of 8 MiB arrives intact, both as bytes and streamed", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           const hash = createHash("sha256")
@@ -176,7 +176,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("what can't be sent is told before anything is", () =>
+    it.scopedLive("an invalid request fails before anything is sent", () =>
       Effect.gen(function* () {
         const client = yield* UndiciHttpClient.make()
         for (const url of ["nonsense", "ftp://localhost/x", "http://user:pass@localhost/", "http://[/", "/relative"]) {
@@ -190,7 +190,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("a body that fails ends the request, with what failed", () =>
+    it.scopedLive("a failing body stream fails the request with its error", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => void request.on("end", () => response.end()).resume())
         const client = yield* UndiciHttpClient.make()
@@ -200,7 +200,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("1,000 at once are all answered", () =>
+    it.scopedLive("1,000 concurrent requests are all answered", () =>
       Effect.gen(function* () {
         const { opened, url } = yield* serve((request, response) => response.end(request.url))
         const client = yield* UndiciHttpClient.make()
@@ -216,8 +216,8 @@ describe("UndiciHttpClient", () => {
     )
   })
 
-  describe("answers", () => {
-    it.scopedLive("status, headers, cookies, redirects as they are", () =>
+  describe("UndiciHttpClient responses", () => {
+    it.scopedLive("a response has status, headers and cookies, and redirects are not followed", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((_, response) => {
           response.writeEarlyHints({ link: "</x>" })
@@ -237,7 +237,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("a body can be had as text, JSON, form, bytes, and again", () =>
+    it.scopedLive("a body can be read repeatedly as text, JSON, form data or bytes", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           if (request.url === "/json") response.end('\uFEFF{"a":[1,2]}')
@@ -269,7 +269,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("a stream has the body for itself", () =>
+    it.scopedLive("a streamed body cannot be read again", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((_, response) => response.end("once"))
         const client = yield* UndiciHttpClient.make()
@@ -280,7 +280,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("two readers share one collection", () =>
+    it.scopedLive("two concurrent readers share one body", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((_, response) => pieces(response, Buffer.from("x".repeat(1000)), 100))
         const client = yield* UndiciHttpClient.make()
@@ -303,7 +303,7 @@ describe("UndiciHttpClient", () => {
       ["deflate (bare)", "Deflate", Zlib.deflateRawSync(payload)],
     ]
     for (const [name, encoding, body] of encodings) {
-      it.scopedLive(`${name}: decoded, collected and streamed, split anywhere`, () =>
+      it.scopedLive(`a ${name} body is decoded in any chunking, collected and streamed`, () =>
         Effect.gen(function* () {
           const { url } = yield* serve((request, response) => {
             if (encoding !== undefined) response.setHeader("content-encoding", encoding)
@@ -321,7 +321,7 @@ describe("UndiciHttpClient", () => {
       )
     }
 
-    it.scopedLive("split at every byte", () =>
+    it.scopedLive("a gzip body split at any byte is decoded", () =>
       Effect.gen(function* () {
         const small = Buffer.from("small but real")
         const { url } = yield* serve((request, response) => {
@@ -349,7 +349,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("more than the limit is refused, packed or not", () =>
+    it.scopedLive("a body above maxInflatedBytes is refused, compressed or not", () =>
       Effect.gen(function* () {
         const bomb = Zlib.gzipSync(Buffer.alloc(64 * 1024 * 1024))
         const { url } = yield* serve((request, response) => {
@@ -362,13 +362,13 @@ describe("UndiciHttpClient", () => {
         expect(yield* failureOf(collected("/bomb"))).toEqual(expected)
         expect(yield* failureOf(Effect.flatMap(client.get(`${url}/bomb`), streamed))).toEqual(expected)
         expect(yield* failureOf(collected("/plain"))).toEqual(expected)
-        // A stream keeps nothing, so what is not packed may be as long as it likes.
+        // An uncompressed stream is not buffered, so its length is not limited.
         expect((yield* Effect.flatMap(client.get(`${url}/plain`), streamed)).length).toBe(2 * 1024 * 1024)
         expect(yield* failureOf(collected("/bomb"))).toEqual(expected)
       }),
     )
 
-    it.scopedLive("corrupt, truncated and unknown encodings are told, never handed out", () =>
+    it.scopedLive("corrupt, truncated and unknown encodings fail", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           const packed = Zlib.gzipSync(payload)
@@ -399,8 +399,8 @@ describe("UndiciHttpClient", () => {
     )
   })
 
-  describe("failures", () => {
-    it.scopedLive("refused and unknown host: not sent", () =>
+  describe("UndiciHttpClient failures", () => {
+    it.scopedLive("a refused connection and an unknown host fail with NotSent", () =>
       Effect.gen(function* () {
         const port = yield* Effect.scoped(
           Effect.map(
@@ -412,7 +412,7 @@ describe("UndiciHttpClient", () => {
         const expected = ["RequestError", "Transport", "NotSent"]
         expect(yield* failureOf(client.get(`http://127.0.0.1:${port}/`))).toEqual(expected)
         expect(yield* failureOf(client.get("http://no-such-host.invalid/"))).toEqual(expected)
-        // A pool with more requests than connections fails them all.
+        // With more requests than connections, all of them fail.
         const many = Effect.forEach(
           Array.from({ length: 200 }),
           () => failureOf(client.get(`http://127.0.0.1:${port}/`)),
@@ -424,7 +424,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("not TLS on the other side: not sent", () =>
+    it.scopedLive("a server without TLS fails with NotSent", () =>
       Effect.gen(function* () {
         const { url } = yield* rawServer((socket) => socket.end("this is no handshake\r\n"))
         const client = yield* UndiciHttpClient.make()
@@ -436,9 +436,9 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("a connection that can't be made in time: not sent", () =>
+    it.scopedLive("a connection timeout fails with NotSent", () =>
       Effect.gen(function* () {
-        // Accepts and stays silent, so that TLS never comes about.
+        // Accepts the connection but never answers, so that TLS is never established.
         const { url } = yield* rawServer(() => {})
         const client = yield* UndiciHttpClient.make({ connectTimeout: "20 millis" })
         expect(yield* failureOf(client.get(url.replace("http:", "https:")))).toEqual([
@@ -449,7 +449,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("cut before an answer, or an answer that is none: disconnected", () =>
+    it.scopedLive("a connection cut before the response, or an invalid response, fails with Disconnected", () =>
       Effect.gen(function* () {
         const expected = ["RequestError", "Transport", "Disconnected"]
         const client = yield* UndiciHttpClient.make()
@@ -461,7 +461,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("cut in the middle of a body: told to who reads it", () =>
+    it.scopedLive("a connection cut in the middle of a body fails its reader", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           if (request.url === "/gzip") response.setHeader("content-encoding", "gzip")
@@ -482,8 +482,8 @@ describe("UndiciHttpClient", () => {
     )
   })
 
-  describe("connections", () => {
-    it.scopedLive("are apart per purpose: a full pool of long polls keeps no heartbeat waiting", () =>
+  describe("UndiciHttpClient connections", () => {
+    it.scopedLive("each purpose has its own connections, so long polls do not delay heartbeats", () =>
       Effect.gen(function* () {
         const held: Array<Http.ServerResponse> = []
         const full = yield* Deferred.make<void>()
@@ -502,7 +502,7 @@ describe("UndiciHttpClient", () => {
         expect(yield* beat).toBe("beat")
         expect(opened()).toBe(4)
         expect(held.length).toBe(3)
-        // An interrupted one that waits for a connection is never sent.
+        // An interrupted request that waits for a connection is never sent.
         yield* Fiber.interrupt(polls[3]!)
         held.forEach((response) => response.end("done"))
         yield* Fiber.join(polls[0]!)
@@ -518,7 +518,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("are apart per origin, however it is written", () =>
+    it.scopedLive("each origin has its own connections, whatever its spelling", () =>
       Effect.gen(function* () {
         const one = yield* serve((_, response) => response.end("1"))
         const two = yield* serve((_, response) => response.end("2"))
@@ -532,7 +532,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("are closed with the scope", () =>
+    it.scopedLive("connections are closed with the scope", () =>
       Effect.gen(function* () {
         const { sockets, url } = yield* serve((_, response) => response.end("x"))
         const client = yield* Effect.scoped(
@@ -551,7 +551,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("closing does not hang on a request that never ends, nor on one nobody reads", () =>
+    it.scopedLive("closing the client does not hang on endless or unread requests", () =>
       Effect.gen(function* () {
         const arrived = yield* Deferred.make<void>()
         const { sockets, url } = yield* serve((request, response) => {
@@ -587,7 +587,7 @@ describe("UndiciHttpClient", () => {
       ["collecting", (response: HttpClientResponse.HttpClientResponse) => Effect.asVoid(response.text)],
       ["streaming", (response: HttpClientResponse.HttpClientResponse) => Stream.runDrain(response.stream)],
     ] as const) {
-      it.scopedLive(`interrupting a body that is ${what} closes its connection`, () =>
+      it.scopedLive(`interrupting while ${what} a body closes its connection`, () =>
         Effect.gen(function* () {
           const begun = yield* Deferred.make<Net.Socket>()
           const { url } = yield* serve((request, response) => {
@@ -630,7 +630,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("interrupting an upload closes its connection and the stream it came from", () =>
+    it.scopedLive("interrupting an upload closes its connection and its stream", () =>
       Effect.gen(function* () {
         const arrived = yield* Deferred.make<Net.Socket>()
         const released = yield* Deferred.make<void>()
@@ -649,7 +649,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("an answer that comes before the upload is over is an answer", () =>
+    it.scopedLive("a response that arrives before the end of the upload is returned", () =>
       Effect.gen(function* () {
         const released = yield* Deferred.make<void>()
         const { url } = yield* serve((request, response) => {
@@ -665,7 +665,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("an answer that is dropped unread gives its connection back when it is collected as garbage", () =>
+    it.scopedLive("an unread response frees its connection when it is garbage-collected", () =>
       Effect.gen(function* () {
         setFlagsFromString("--expose-gc")
         const collectGarbage = runInNewContext("gc") as () => void
@@ -684,7 +684,7 @@ describe("UndiciHttpClient", () => {
       }),
     )
 
-    it.scopedLive("a stream that is left early closes its connection", () =>
+    it.scopedLive("a partly read stream closes its connection", () =>
       Effect.gen(function* () {
         const begun = yield* Deferred.make<Net.Socket>()
         const { url } = yield* serve((request, response) => {
@@ -700,7 +700,7 @@ describe("UndiciHttpClient", () => {
     )
 
     for (const packed of [false, true]) {
-      it.scopedLive(`a server can't push what nobody reads${packed ? ", packed" : ""}`, () =>
+      it.scopedLive(`a slow reader of a${packed ? " compressed" : "n uncompressed"} stream slows down the server`, () =>
         Effect.gen(function* () {
           const total = (packed ? 12 : 32) * 1024 * 1024
           const block = randomBytes(65_536)
@@ -717,7 +717,7 @@ describe("UndiciHttpClient", () => {
                 sent += block.length
                 if (out.write(block)) continue
                 out.once("drain", write)
-                // No drain within many turns of the loop: the connection is full.
+                // No drain within many event loop turns: the connection is full.
                 let turns = 0
                 const at = sent
                 const wait = (): void => {
@@ -736,7 +736,7 @@ describe("UndiciHttpClient", () => {
           const received = yield* Stream.runFoldEffect(response.stream, { bytes: 0, waited: false }, (state, chunk) =>
             state.waited
               ? Effect.succeed({ ...state, bytes: state.bytes + chunk.length })
-              : // The first chunk is not let go of before the server is stuck.
+              : // The first chunk is held until the server is blocked.
                 Effect.map(Deferred.await(stuck), () => ({ bytes: chunk.length, waited: true })),
           )
           expect(yield* Deferred.await(stuck)).toBeLessThan(total)
@@ -745,7 +745,7 @@ describe("UndiciHttpClient", () => {
       )
     }
 
-    it.scopedLive("an answer nobody reads holds back the server too", () =>
+    it.scopedLive("an unread response slows down the server", () =>
       Effect.gen(function* () {
         const stuck = yield* Deferred.make<number>()
         const total = 64 * 1024 * 1024
@@ -779,7 +779,7 @@ describe("UndiciHttpClient", () => {
     )
   })
 
-  it.scopedLive("is an HttpClient like any other: layers and middleware", () =>
+  it.scopedLive("UndiciHttpClient works with layers and middleware", () =>
     Effect.gen(function* () {
       const { url } = yield* serve((request, response) => response.end(request.headers["x-added"]))
       const program = Effect.gen(function* () {
@@ -795,7 +795,7 @@ describe("UndiciHttpClient", () => {
   )
 })
 
-describe("the short way", () => {
+describe("HttpDirect on UndiciHttpClient", () => {
   const sendDirect = (
     client: HttpClient.HttpClient,
     request: Partial<HttpDirect.Outgoing> & Pick<HttpDirect.Outgoing, "url">,
@@ -819,7 +819,7 @@ describe("the short way", () => {
     return outcome.failure._tag
   }
 
-  it.scopedLive("sends what it is given and gives what came, whatever its status", () =>
+  it.scopedLive("HttpDirect sends a request and returns the response, whatever its status", () =>
     Effect.gen(function* () {
       const { url } = yield* serve((request, response) => {
         const chunks: Array<Buffer> = []
@@ -842,7 +842,7 @@ describe("the short way", () => {
     }),
   )
 
-  it.scopedLive.each(["gzip", "deflate", "identity"] as const)("decodes %s, up to the limit", (encoding) =>
+  it.scopedLive.each(["gzip", "deflate", "identity"] as const)("HttpDirect decodes %s up to the limit", (encoding) =>
     Effect.gen(function* () {
       const plain = Buffer.alloc(100_000, "abc")
       const packed =
@@ -857,38 +857,38 @@ describe("the short way", () => {
     }),
   )
 
-  describe("tells when it has let go of a body", () => {
-    // More than sockets and the system keep on their way.
+  describe("onBodySent", () => {
+    // More than sockets and operating system buffer.
     const body = new Uint8Array(64 * 1024 * 1024).map((_, at) => at % 251)
     const head = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
-    /** Sends it, and gives whether it had been told when the answer came. */
-    const sendTold = (client: HttpClient.HttpClient, url: string, body: string | Uint8Array) => {
-      const told = { sent: 0, atAnswer: 0 }
+    /** Sends a body and counts the calls of `onBodySent`, in total and when the response arrives. */
+    const sendCounted = (client: HttpClient.HttpClient, url: string, body: string | Uint8Array) => {
+      const calls = { sent: 0, atAnswer: 0 }
       const sent = Deferred.unsafeMake<void>(FiberId.none)
       const onBodySent = () => {
-        told.sent++
+        calls.sent++
         Deferred.unsafeDone(sent, Exit.void)
       }
       return {
-        told,
+        calls,
         sent,
         outcome: Effect.map(sendDirect(client, { url, body, onBodySent }), (outcome) => {
-          told.atAnswer = told.sent
+          calls.atAnswer = calls.sent
           return answer(outcome)
         }),
       }
     }
 
-    it.scopedLive("which is not before the last byte was taken from it", () =>
+    it.scopedLive("onBodySent is not called before the last byte was read", () =>
       Effect.gen(function* () {
         const client = yield* UndiciHttpClient.make()
         const received: Array<Buffer> = []
-        let toldAtStart: number | undefined
+        let callsAtStart: number | undefined
         const { url } = yield* rawServer((socket) => {
           socket.once("data", (first: Buffer) => {
             received.push(first)
-            toldAtStart = told.sent
+            callsAtStart = calls.sent
             let size = first.length
             socket.on("data", (chunk: Buffer) => {
               received.push(chunk)
@@ -897,9 +897,9 @@ describe("the short way", () => {
             })
           })
         })
-        const { outcome, told } = sendTold(client, url, body)
+        const { outcome, calls } = sendCounted(client, url, body)
         expect((yield* outcome).status).toBe(200)
-        expect([toldAtStart, told]).toEqual([0, { sent: 1, atAnswer: 1 }])
+        expect([callsAtStart, calls]).toEqual([0, { sent: 1, atAnswer: 1 }])
         const all = Buffer.concat(received)
         const end = all.indexOf("\r\n\r\n") + 4
         expect(all.subarray(0, end).toString()).toContain(`content-length: ${body.length}\r\n`)
@@ -907,7 +907,7 @@ describe("the short way", () => {
       }),
     )
 
-    it.scopedLive("not by an answer that comes while it is being sent, and sends the rest of it", () =>
+    it.scopedLive("onBodySent is not called by an early response, and the rest of the body is sent", () =>
       Effect.gen(function* () {
         const client = yield* UndiciHttpClient.make()
         let received = 0
@@ -920,18 +920,18 @@ describe("the short way", () => {
             received += chunk.length
           })
         })
-        const { outcome, sent, told } = sendTold(client, url, body)
+        const { outcome, sent, calls } = sendCounted(client, url, body)
         expect((yield* outcome).status).toBe(200)
-        expect(told.atAnswer).toBe(0)
+        expect(calls.atAnswer).toBe(0)
         sockets.forEach((socket) => socket.resume())
         yield* Deferred.await(sent)
         const [socket] = sockets
         while (received < body.length) yield* event((done) => void socket?.once("data", () => done()))
-        expect([told.sent, sockets.size, socket?.destroyed]).toEqual([1, 1, false])
+        expect([calls.sent, sockets.size, socket?.destroyed]).toEqual([1, 1, false])
       }),
     )
 
-    it.scopedLive("over TLS, on one connection for all", () =>
+    it.scopedLive("onBodySent is called over TLS, with all requests on one connection", () =>
       Effect.gen(function* () {
         const pem = (name: string) => readFileSync(new URL(`support/tls/${name}.pem`, import.meta.url))
         let connections = 0
@@ -958,9 +958,9 @@ describe("the short way", () => {
         const url = `https://127.0.0.1:${(server.address() as Net.AddressInfo).port}`
         const body = new Uint8Array(1_500_000)
         for (let n = 0; n < 20; n++) {
-          // The memory of the one before it: whoever was told may use it again.
+          // Reuses the memory of the previous body.
           body.fill(n)
-          const { outcome, sent } = sendTold(client, url, body)
+          const { outcome, sent } = sendCounted(client, url, body)
           expect(new TextDecoder().decode((yield* outcome).body)).toBe(createHash("sha1").update(body).digest("hex"))
           yield* Deferred.await(sent)
         }
@@ -968,7 +968,7 @@ describe("the short way", () => {
       }),
     )
 
-    it.scopedLive("whatever its size and the socket's; but a text has no memory to speak of", () =>
+    it.scopedLive("onBodySent is called for bytes of any size, but not for text", () =>
       Effect.gen(function* () {
         const { url } = yield* serve((request, response) => {
           request.resume()
@@ -980,15 +980,15 @@ describe("the short way", () => {
           [yield* UndiciHttpClient.make({ connect: { writableHighWaterMark: 1e9 } as object }), new Uint8Array(2e6), 1],
         ] as const
         for (const [client, body, times] of cases) {
-          const { outcome, told } = sendTold(client, url, body)
+          const { outcome, calls } = sendCounted(client, url, body)
           expect(new TextDecoder().decode((yield* outcome).body)).toBe(String(body.length))
-          expect(told.sent).toBe(times)
+          expect(calls.sent).toBe(times)
         }
       }),
     )
   })
 
-  it.scopedLive("tells what went wrong, and whether the request was on its way", () =>
+  it.scopedLive("HttpDirect reports what failed, and whether the request was sent", () =>
     Effect.gen(function* () {
       const client = yield* UndiciHttpClient.make()
       const closed = yield* Effect.scoped(rawServer(() => {}))
@@ -1010,7 +1010,7 @@ describe("the short way", () => {
     }),
   )
 
-  it.scopedLive("gives its connection back when it is given up, and tells nothing any more", () =>
+  it.scopedLive("an aborted HttpDirect request closes its connection", () =>
     Effect.gen(function* () {
       const arrived = yield* Deferred.make<void>()
       const { sockets, url } = yield* serve(() => Deferred.unsafeDone(arrived, Exit.void))
@@ -1025,7 +1025,7 @@ describe("the short way", () => {
     }),
   )
 
-  it.scopedLive("is not offered by a client that somebody has put something around", () =>
+  it.scopedLive("HttpDirect is not available on a wrapped client", () =>
     Effect.gen(function* () {
       const client = yield* UndiciHttpClient.make()
       expect(HttpDirect.of(client)).toBeTypeOf("function")
@@ -1033,7 +1033,7 @@ describe("the short way", () => {
     }),
   )
 
-  it.scopedLive("refuses when the client is closed", () =>
+  it.scopedLive("HttpDirect fails with NotSent when the client is closed", () =>
     Effect.gen(function* () {
       const { url } = yield* serve((_, response) => response.end())
       const client = yield* Effect.scoped(UndiciHttpClient.make())

@@ -11,7 +11,7 @@ import { afterEach, vi } from "vitest"
 
 const load = Effect.promise(() => Zstd.load())
 
-/** The module anew, as on another machine. */
+/** Loads the module again with mocked dependencies, as on another machine. */
 const elsewhere = (modules: Readonly<Record<string, () => object | Promise<object>>>): Effect.Effect<Host.Service> =>
   Effect.flatten(
     Effect.promise(async () => {
@@ -31,9 +31,9 @@ afterEach(() => {
   vi.resetModules()
 })
 
-// One after the other: what is mocked is mocked for all.
+// Sequential: mocks apply to the whole file.
 describe.sequential("NodeHost.zstd", () => {
-  it.effect("compresses what anybody can read", () =>
+  it.effect("zstd output can be decompressed by another implementation", () =>
     Effect.gen(function* () {
       const zstd = yield* load
       for (const host of [yield* NodeHost.make, yield* elsewhere(withoutOwn)]) {
@@ -47,7 +47,7 @@ describe.sequential("NodeHost.zstd", () => {
     }),
   )
 
-  it.effect("is Node's own where it has one", () =>
+  it.effect("zstd uses Node's own encoder if available", () =>
     Effect.gen(function* () {
       const host = yield* elsewhere({
         "node:zlib": async () => ({
@@ -60,7 +60,7 @@ describe.sequential("NodeHost.zstd", () => {
     }),
   )
 
-  it.effect("is none where neither is there", () =>
+  it.effect("zstd is none if neither encoder is available", () =>
     Effect.gen(function* () {
       const host = yield* elsewhere({
         ...withoutOwn,
@@ -97,7 +97,7 @@ describe.sequential("vectors/forward_backward_zstd.json", () => {
     readonly bytes: Uint8Array
   }
 
-  /** What is sent as a pass to a server that answers as recorded. */
+  /** Sends a pass to a server that answers as recorded, and returns the request. */
   const passes = (flags: Readonly<Record<string, unknown>>, host: Layer.Layer<Host.Host> | typeof Layer.empty) => {
     const sent: Array<Sent> = []
     const recorded = [{ model_id: "sess-0001:train:0" }, poll.response]
@@ -130,7 +130,7 @@ describe.sequential("vectors/forward_backward_zstd.json", () => {
         host,
       ),
     )
-    // The inputs in the order of the recorded bytes: to a server it has no meaning.
+    // The inputs are in the order of the recorded bytes, which is irrelevant to a server.
     const loss = Loss.make({ name: "cross_entropy", inputs: { weights: "float32", targetTokens: "int64" } })
     return Effect.gen(function* () {
       const { createLoraTrainingClient } = yield* ServiceClient.ServiceClient
@@ -150,7 +150,7 @@ describe.sequential("vectors/forward_backward_zstd.json", () => {
 
   const asked = { proto_compress_fwdbwd: true }
 
-  it.effect("a server that asks for it gets the same pass, compressed", () =>
+  it.effect("a pass is zstd-compressed if the server requests it", () =>
     Effect.gen(function* () {
       const zstd = yield* load
       const { bytes, headers } = yield* passes(asked, NodeHost.layer)
@@ -163,7 +163,7 @@ describe.sequential("vectors/forward_backward_zstd.json", () => {
     }),
   )
 
-  it.effect("one that does not ask, or a machine that can't, sends it as it is", () =>
+  it.effect("a pass is not compressed without the flag or without an encoder", () =>
     Effect.gen(function* () {
       const zstd = yield* load
       const recorded = Buffer.from(zstd.decompress(Buffer.from(submission.request.bodyBase64 ?? "", "base64")))

@@ -1,6 +1,6 @@
 /**
- * The bytes of weights: files below a directory, or memory. A file is written under another name, flushed and renamed,
- * so that under its own name it is always whole.
+ * Stores weight files, either below a directory or in memory. On disk, a file is written under a temporary name,
+ * flushed and renamed, so a file under its final name is always complete.
  *
  * @since 0.1.0
  */
@@ -12,6 +12,8 @@ import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises"
 import { dirname, join } from "node:path"
 
 /**
+ * Reports a weight file that could not be read, written, listed or removed.
+ *
  * @since 0.1.0
  * @category errors
  */
@@ -23,7 +25,7 @@ export class FileError extends Data.TaggedError("FileError")<{ readonly key: str
 }
 
 /**
- * A key is a list of names; each may hold anything.
+ * Identifies a file by a list of path segments; a segment may contain any characters.
  *
  * @since 0.1.0
  * @category models
@@ -31,21 +33,25 @@ export class FileError extends Data.TaggedError("FileError")<{ readonly key: str
 export type Key = ReadonlyArray<string>
 
 /**
+ * Reads and writes weight files.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   readonly write: (key: Key, bytes: Uint8Array) => Effect.Effect<void, FileError>
   readonly read: (key: Key) => Effect.Effect<Uint8Array, FileError>
-  /** Of what is not there, nothing is removed. */
+  /** Removes a file; does nothing if it does not exist. */
   readonly remove: (key: Key) => Effect.Effect<void, FileError>
-  /** The last names of the keys that begin so. */
+  /** Lists the last segment of every key that starts with the given segments. */
   readonly list: (key: Key) => Effect.Effect<ReadonlyArray<string>, FileError>
 }
 
 const textOf = (key: Key): string => key.join("/")
 
 /**
+ * Creates a store that keeps its files in memory.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -55,7 +61,7 @@ export const memory = (): Service => {
     write: (key, bytes) => Effect.sync(() => void files.set(textOf(key), bytes)),
     read: (key) => {
       const bytes = files.get(textOf(key))
-      return bytes === undefined ? new FileError({ key: textOf(key), cause: "is not there" }) : Effect.succeed(bytes)
+      return bytes === undefined ? new FileError({ key: textOf(key), cause: "file not found" }) : Effect.succeed(bytes)
     },
     remove: (key) => Effect.sync(() => void files.delete(textOf(key))),
     list: (key) =>
@@ -66,10 +72,10 @@ export const memory = (): Service => {
   }
 }
 
-/** A name as a file name: nothing in it leads elsewhere. */
+/** Encodes a key segment as a file name that cannot point outside its directory. */
 const safe = (name: string): string => encodeURIComponent(name).replaceAll(".", "%2E").replaceAll("*", "%2A")
 
-/** The rename itself must reach the disk, too. */
+/** Flushes a directory, so that a rename in it survives a power failure. */
 const flushDirectory = async (path: string): Promise<void> => {
   const handle = await open(path, "r")
   try {
@@ -81,7 +87,7 @@ const flushDirectory = async (path: string): Promise<void> => {
 
 const temporary = ".part-"
 
-const writeWhole = async (path: string, bytes: Uint8Array): Promise<void> => {
+const writeAtomically = async (path: string, bytes: Uint8Array): Promise<void> => {
   await mkdir(dirname(path), { recursive: true })
   const part = join(dirname(path), `${temporary}${randomUUID()}`)
   try {
@@ -103,8 +109,8 @@ const writeWhole = async (path: string, bytes: Uint8Array): Promise<void> => {
 const namesIn = async (path: string): Promise<ReadonlyArray<string>> =>
   existsSync(path) ? (await readdir(path)).map(decodeURIComponent) : []
 
-/** What a killed process left half written. */
-const sweep = async (root: string): Promise<void> => {
+/** Removes temporary files that a killed process left behind. */
+const removeTemporaryFiles = async (root: string): Promise<void> => {
   await mkdir(root, { recursive: true })
   for (const entry of await readdir(root, { recursive: true, withFileTypes: true }))
     if (entry.isFile() && entry.name.startsWith(temporary))
@@ -112,7 +118,8 @@ const sweep = async (root: string): Promise<void> => {
 }
 
 /**
- * Below a directory, which is made. What was left half written by a process that was killed is removed.
+ * Creates a store below `root`, creating the directory if needed. Removes incomplete files that a killed process left
+ * behind.
  *
  * @since 0.1.0
  * @category constructors
@@ -124,9 +131,9 @@ export const directory = (root: string): Effect.Effect<Service, FileError> => {
       catch: (cause) => new FileError({ key: textOf(key), cause }),
     })
   return Effect.as(
-    attempt([], () => sweep(root)),
+    attempt([], () => removeTemporaryFiles(root)),
     {
-      write: (key, bytes) => Effect.uninterruptible(attempt(key, (path) => writeWhole(path, bytes))),
+      write: (key, bytes) => Effect.uninterruptible(attempt(key, (path) => writeAtomically(path, bytes))),
       read: (key) => attempt(key, (path) => readFile(path)),
       remove: (key) => attempt(key, (path) => rm(path, { force: true })),
       list: (key) => attempt(key, namesIn),

@@ -1,6 +1,6 @@
 /**
- * The embedded engine as a backend of the server. It computes in the thread that calls it: `EngineHost` gives it one of
- * its own.
+ * Runs the embedded engine as a server backend. It computes on the calling thread; `EngineHost` runs it on a separate
+ * one.
  *
  * @since 0.1.0
  */
@@ -37,8 +37,8 @@ import {
 } from "./ModelHost.ts"
 
 /**
- * A directory in the layout of Hugging Face, under the name that clients ask for it. Without a directory it is the
- * model that comes with the engine.
+ * Names a model to serve and the Hugging Face model directory to load it from. Without a directory, the model that
+ * ships with the engine is loaded.
  *
  * @since 0.1.0
  * @category models
@@ -49,6 +49,8 @@ export interface ModelSource {
 }
 
 /**
+ * Lists the models that a backend loads.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -57,7 +59,7 @@ export interface EngineData {
 }
 
 /**
- * The model that is served when none is named.
+ * The model that is served when no other is named.
  *
  * @since 0.1.0
  * @category constants
@@ -68,25 +70,25 @@ interface Loaded {
   readonly base: BaseModel
   readonly engine: Engine.Engine
   readonly tokenizer: Tokenizer.Service | undefined
-  /** A template that is refused is no reason not to serve its model. */
+  /** A chat template that cannot be used does not prevent the model from being served. */
   readonly chat: Either.Either<Chat, RendererError | TemplateError> | undefined
 }
 
-/** How a model talks. */
+/** How conversations are rendered for a model and its answers parsed. */
 interface Chat {
   readonly renderer: Renderer
   readonly withTools: (tools: ReadonlyArray<Message.ToolSpec>) => Effect.Effect<Renderer, RendererError | TemplateError>
   /** The token that ends an answer. */
   readonly stop: number
-  readonly knowsTools: boolean
-  /** Are thoughts and tool calls marked in its answers? */
+  readonly supportsTools: boolean
+  /** Whether thinking and tool calls are marked in the answers. */
   readonly isTagged: boolean
 }
 
 const failed = (method: string, path: string) => (cause: unknown) =>
   new SystemError({ module: "FileSystem", method, pathOrDescriptor: path, reason: "Unknown", cause })
 
-/** The three things that are done with files here. */
+/** A minimal read-only file system. */
 const files = FileSystem.layerNoop({
   exists: (path) => Effect.sync(() => existsSync(path)),
   readFile: (path) => Effect.tryPromise({ try: () => readFile(path), catch: failed("readFile", path) }),
@@ -100,7 +102,7 @@ const archOf = (config: unknown): string => {
   return Array.isArray(names) ? String(names[0]) : "unknown"
 }
 
-/** The portable tokenizer decodes at once, as the engine needs it between two tokens. */
+/** Loads a model. The portable tokenizer decodes synchronously, which the engine needs between two tokens. */
 const load = ({ directory, name }: ModelSource) =>
   Effect.gen(function* () {
     const read = yield* ModelFiles.read(directory ?? (yield* ModelFiles.shipped))
@@ -128,7 +130,7 @@ const load = ({ directory, name }: ModelSource) =>
 const chatWith = (tokenizer: Tokenizer.Service, endTokens: ReadonlyArray<number>) =>
   Effect.gen(function* () {
     const template = yield* ChatTemplate.fromTokenizer(tokenizer)
-    // Where the template does not tell what ends an answer, the model's own end does.
+    // Falls back to the model's end token if the template does not define what ends an answer.
     const end = tokenizer.specialTokens.all.find(({ id }) => id === endTokens[0])?.content
     const withTools = (tools?: ReadonlyArray<Message.ToolSpec>) =>
       Effect.catchTag(Generic.make(tokenizer, { template, tools }), "RendererError", (error) =>
@@ -140,12 +142,14 @@ const chatWith = (tokenizer: Tokenizer.Service, endTokens: ReadonlyArray<number>
       renderer,
       withTools,
       stop: Number(renderer.stopSequences[0]),
-      knowsTools: calls && /\btools\b/.test(template.source),
+      supportsTools: calls && /\btools\b/.test(template.source),
       isTagged: calls || template.source.includes("<think>"),
     } satisfies Chat
   })
 
-/** The engine's own faults are the server's; all others are the caller's. */
+/**
+ * Throws engine failures (out of memory, invalid model) as they are, and all others as `Invalid`, the caller's mistake.
+ */
 const value = <A>(result: Either.Either<A, EngineError>): A =>
   Either.getOrThrowWith(result, (error) =>
     error.reason === "OutOfMemory" || error.reason === "InvalidModel" ? error : new Invalid(error.message),
@@ -181,10 +185,10 @@ const toMessage = ({ content, name, reasoning, role, toolCallId, toolCalls }: Ch
 const tokensOf = ({ chunks }: ModelInput): Int32Array =>
   Int32Array.from(chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [])))
 
-/** What the model can't do is the caller's to know. */
-const run = async <A, E>(effect: Effect.Effect<A, E>, told: (error: E) => Invalid): Promise<A> => {
+/** Runs an effect and throws its failure, converted by `toInvalid`. */
+const run = async <A, E>(effect: Effect.Effect<A, E>, toInvalid: (error: E) => Invalid): Promise<A> => {
   const result = await Effect.runPromise(Effect.either(effect))
-  if (Either.isLeft(result)) throw told(result.left)
+  if (Either.isLeft(result)) throw toInvalid(result.left)
   return result.right
 }
 
@@ -194,24 +198,26 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
   const samplers = new Map<string, { readonly home: Loaded; readonly adapter: string | undefined }>()
   const model = (name: string): Loaded => {
     const one = byName.get(name)
-    if (one === undefined) throw new Invalid(`${name} is not served here`)
+    if (one === undefined) throw new Invalid(`model ${name} is not served by this server`)
     return one
   }
   const home = (id: string): Engine.Engine => {
     const one = homes.get(id)
-    if (one === undefined) throw new Invalid(`there is no model ${id}`)
+    if (one === undefined) throw new Invalid(`model ${id} not found`)
     return one.engine
   }
   const texts = (name: string): Tokenizer.Service => {
     const { tokenizer } = model(name)
-    if (tokenizer === undefined) throw new Invalid(`${name} has no tokenizer here: give token ids`)
+    if (tokenizer === undefined) throw new Invalid(`${name} has no tokenizer; send token ids instead of text`)
     return tokenizer
   }
 
   const chatOf = (name: string): Chat => {
     const { chat } = model(name)
-    if (chat === undefined) throw new Invalid(`${name} has no tokenizer, and so no chat template`)
-    if (Either.isLeft(chat)) throw new Invalid(`${name} can't chat: ${chat.left.message}. Use completions`)
+    if (chat === undefined)
+      throw new Invalid(`${name} has no tokenizer and therefore no chat template; use completions with token ids`)
+    if (Either.isLeft(chat))
+      throw new Invalid(`${name} does not support chat: ${chat.left.message}. Use completions instead`)
     return chat.right
   }
 
@@ -262,12 +268,12 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
     },
     sample: async (id, request, onToken, signal) => {
       const sampler = samplers.get(id)
-      if (sampler === undefined) throw new Invalid(`there is no sampler ${id}`)
+      if (sampler === undefined) throw new Invalid(`sampler ${id} not found`)
       const { adapter, home } = sampler
       const { engine, tokenizer } = home
       const { prompt, stopTexts } = request
       if (stopTexts.length > 0 && tokenizer === undefined)
-        throw new Invalid(`${home.base.name} has no tokenizer here: stop at token ids`)
+        throw new Invalid(`${home.base.name} has no tokenizer; use token ids as stop sequences`)
       const run = value(
         engine.startSample(adapter, {
           prompt,
@@ -292,7 +298,7 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
       )
       try {
         while (!value(run.step())) {
-          // Others have their turn between two tokens.
+          // Lets other requests run between two tokens.
           await setImmediate()
           signal.throwIfAborted()
         }
@@ -335,11 +341,12 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
     },
     renderChat: async (baseModel, { messages, tools }) => {
       const chat = chatOf(baseModel)
-      const told = (error: { readonly message: string }) => new Invalid(`${baseModel} can't chat: ${error.message}`)
-      if (tools.length > 0 && !chat.knowsTools)
-        throw new Invalid(`tools: the chat template of ${baseModel} knows none; leave them out`)
-      const renderer = tools.length === 0 ? chat.renderer : await run(chat.withTools(tools), told)
-      const prompt = await run(renderer.generationPrompt(messages.map(toMessage)), told)
+      const toInvalid = (error: { readonly message: string }) =>
+        new Invalid(`cannot render the conversation for ${baseModel}: ${error.message}`)
+      if (tools.length > 0 && !chat.supportsTools)
+        throw new Invalid(`tools: the chat template of ${baseModel} does not support tools; omit them`)
+      const renderer = tools.length === 0 ? chat.renderer : await run(chat.withTools(tools), toInvalid)
+      const prompt = await run(renderer.generationPrompt(messages.map(toMessage)), toInvalid)
       return { tokens: tokensOf(prompt), stopTokens: [...new Set([...model(baseModel).base.endTokens, chat.stop])] }
     },
     readAnswer: async (baseModel, tokens, isDone) => {
@@ -358,7 +365,7 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
         else if (delta.type === "thinking") said.reasoning += delta.thinking
         else if (delta.type === "end") {
           said.toolCalls = delta.message.toolCalls ?? []
-          // What could not be read is shown as it was written.
+          // Tool calls that could not be parsed are returned as text.
           for (const { text } of delta.message.unparsedToolCalls ?? []) said.text += text
         }
       }
@@ -368,7 +375,7 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
 }
 
 /**
- * Reads the models, and is ready then.
+ * Loads the models and creates a backend that serves them.
  *
  * @since 0.1.0
  * @category constructors

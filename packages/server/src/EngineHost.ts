@@ -1,5 +1,5 @@
 /**
- * The embedded engine on a thread of its own.
+ * Runs the embedded engine on a separate thread.
  *
  * @since 0.1.0
  */
@@ -11,7 +11,7 @@ import * as WorkerHost from "./WorkerHost.ts"
 const module = new URL(import.meta.url.endsWith(".ts") ? "./EngineBackend.ts" : "./EngineBackend.js", import.meta.url)
 
 /**
- * These models, or the one that comes with the engine.
+ * Provides a `ModelHost` that serves the given models, or the one that ships with the engine.
  *
  * @since 0.1.0
  * @category layers

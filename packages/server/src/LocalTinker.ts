@@ -1,6 +1,6 @@
 /**
- * A whole Tinker server in the process, as an `HttpClient`: programs that train on the hosted service run on it
- * unchanged, without a socket. Only the layer below is another one.
+ * Provides an in-process Tinker server as an `HttpClient`: programs that train on the hosted service run on it
+ * unchanged and without a socket. Only the provided layer differs.
  *
  * @since 0.1.0
  */
@@ -18,16 +18,18 @@ import type { StoreError } from "./Store.ts"
 import * as TinkerServer from "./TinkerServer.ts"
 
 /**
+ * Options of a local server.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options extends ServerOptions {
-  /** What is served; the model that comes with the engine if none is named. */
+  /** The models to serve. Default: the model that ships with the engine. */
   readonly models?: ReadonlyArray<ModelSource> | undefined
 }
 
 /**
- * The server with the embedded engine on a thread of its own.
+ * Provides a server with the embedded engine on a separate thread.
  *
  * @since 0.1.0
  * @category layers
@@ -38,10 +40,10 @@ export const layer = (
   Layer.provide(layerOn(options), Layer.fresh(EngineHost.layer(options.models)))
 
 /**
- * The server over a model host of your own.
+ * Provides a server on top of a custom model host.
  *
- * A server of its own, wherever this is built; with `dataDirectory` it goes on where the last one ended. Which base URL
- * a program has configured does not matter.
+ * Each build creates a separate server; with `dataDirectory`, it continues from the data of the previous one. The base
+ * URL that a program has configured is ignored.
  *
  * @since 0.1.0
  * @category layers

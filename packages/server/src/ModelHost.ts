@@ -1,8 +1,8 @@
 /**
- * What the server needs of a model: adapters that are made, trained, saved and sampled from. The server knows nothing
- * else about where the numbers come from.
+ * Defines what the server needs from a model: creating, training, saving and sampling adapters. The server has no other
+ * access to the computation.
  *
- * A {@link Backend} is the plain form, which can live on a thread of its own; a {@link Service} is the same as Effects.
+ * A {@link Backend} is the plain form, which can run on a separate thread; a {@link Service} is the same as Effects.
  *
  * @since 0.1.0
  */
@@ -11,7 +11,7 @@ import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 
 /**
- * A model that is there before anybody trains.
+ * Describes a base model, before any training.
  *
  * @since 0.1.0
  * @category models
@@ -19,22 +19,22 @@ import * as Effect from "effect/Effect"
 export interface BaseModel {
   readonly name: string
   readonly arch: string
-  /** Token ids are below it. */
+  /** Token ids are smaller than this. */
   readonly vocabSize: number
   readonly maxContextLength: number
   readonly maxRank: number
-  /** Where clients find the tokenizer; undefined if there is none. */
+  /** The name under which clients find the tokenizer; undefined if there is none. */
   readonly tokenizerId: string | undefined
-  /** Tokens that end a sequence unless `stop` says otherwise. */
+  /** Tokens that end a sequence if a request has no `stop` of its own. */
   readonly endTokens: ReadonlyArray<number>
-  /** The losses that it knows. */
+  /** The names of the supported losses. */
   readonly losses: ReadonlyArray<string>
-  /** The optimizers that it knows, by the names of the wire. */
+  /** The wire names of the supported optimizers. */
   readonly optimizers: ReadonlyArray<string>
 }
 
 /**
- * What an adapter is made as. A checkpoint remembers it.
+ * Describes how an adapter was created; stored with every checkpoint.
  *
  * @since 0.1.0
  * @category models
@@ -50,6 +50,8 @@ export interface AdapterConfig {
 }
 
 /**
+ * Holds numbers in row-major order, and their shape.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -59,16 +61,20 @@ export interface Tensor {
 }
 
 /**
+ * A training example: its tokens and the inputs of the loss.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Example {
   readonly tokens: Int32Array
-  /** By the names of the wire, e.g. `target_tokens`. */
+  /** Keyed by wire name, e.g. `target_tokens`. */
   readonly inputs: Readonly<Record<string, Tensor>>
 }
 
 /**
+ * A forward or forward-backward pass over a batch of examples.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -80,6 +86,8 @@ export interface Pass {
 }
 
 /**
+ * The result of a pass: named tensors for each example, and metrics.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -89,7 +97,7 @@ export interface PassOutput {
 }
 
 /**
- * One update. `type` is the optimizer's name on the wire.
+ * One optimizer step. `type` is the wire name of the optimizer.
  *
  * @since 0.1.0
  * @category models
@@ -105,6 +113,8 @@ export interface Update {
 }
 
 /**
+ * A request to sample from a prompt.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -116,21 +126,21 @@ export interface SampleRequest {
   readonly temperature: number
   readonly topK: number
   readonly topP: number
-  /** A sequence ends with one of these, which is part of it. */
+  /** A sequence ends after one of these tokens, which it includes. */
   readonly stopTokens: ReadonlyArray<number>
-  /** A sequence ends when its text holds one of these. */
+  /** A sequence ends when its text contains one of these. */
   readonly stopTexts: ReadonlyArray<string>
   readonly promptLogprobs: boolean
   readonly topkPromptLogprobs: number
   readonly topkSampleLogprobs: number
-  /** Tokens whose log probabilities are asked for, each at a position of the prompt from 1 on. */
+  /** Tokens whose log probabilities are requested, each at a prompt position of 1 or higher. */
   readonly targets: { readonly positions: Int32Array; readonly tokens: Int32Array } | undefined
-  /** So many tokens are drawn, by the temperature alone, in place of each token of the prompt but the first. */
+  /** Number of tokens to draw, by temperature alone, as alternatives for each prompt token except the first. */
   readonly promptDraws: number
 }
 
 /**
- * The likeliest tokens of each position, row by row; rows that were not computed hold NaN.
+ * The most likely tokens of each position, row by row; rows that were not computed hold NaN.
  *
  * @since 0.1.0
  * @category models
@@ -142,6 +152,8 @@ export interface Topk {
 }
 
 /**
+ * A sampled sequence.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -153,21 +165,25 @@ export interface Sequence {
 }
 
 /**
+ * The result of a sample request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface SampleOutput {
   readonly sequences: ReadonlyArray<Sequence>
-  /** One for each token of the prompt; NaN for the first. */
+  /** One value per prompt token; NaN for the first. */
   readonly promptLogprobs: Float32Array | undefined
   readonly topkPrompt: Topk | undefined
-  /** One for each target. */
+  /** One value per target. */
   readonly targets: Float32Array | undefined
-  /** A row for each token of the prompt but the first. */
+  /** One row per prompt token except the first. */
   readonly promptDraws: { readonly tokens: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
+ * A file by name.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -177,27 +193,31 @@ export interface File {
 }
 
 /**
+ * A call of a tool by the model.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ToolCall {
   readonly id?: string | undefined
   readonly name: string
-  /** JSON, as it was written. */
+  /** JSON text, exactly as the model wrote it. */
   readonly arguments: string
 }
 
 /**
+ * A message of a conversation.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ChatMessage {
   readonly role: string
   readonly content: string
-  /** What the model thought before it. */
+  /** The thinking that precedes the content. */
   readonly reasoning?: string | undefined
   readonly toolCalls?: ReadonlyArray<ToolCall> | undefined
-  /** Of a result: which call it answers. */
+  /** For a tool result, the id of the call that it answers. */
   readonly toolCallId?: string | undefined
   readonly name?: string | undefined
 }
@@ -215,6 +235,8 @@ export interface Tool {
 }
 
 /**
+ * The messages so far, and the tools that the model may call.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -224,7 +246,7 @@ export interface Conversation {
 }
 
 /**
- * What a model said, as far as it is certain.
+ * The parsed part of an answer that can no longer change.
  *
  * @since 0.1.0
  * @category models
@@ -232,12 +254,12 @@ export interface Conversation {
 export interface Said {
   readonly text: string
   readonly reasoning: string
-  /** Known when all is said. */
+  /** Empty until the answer is complete. */
   readonly toolCalls: ReadonlyArray<ToolCall>
 }
 
 /**
- * A token that was drawn.
+ * A sampled token with its log probability.
  *
  * @since 0.1.0
  * @category models
@@ -245,12 +267,12 @@ export interface Said {
 export interface SampledToken {
   readonly token: number
   readonly logprob: number
-  /** The likeliest in its place, likeliest first, if they were asked for. */
+  /** The most likely tokens at this position, most likely first, if requested. */
   readonly top: { readonly tokenIds: Int32Array; readonly logprobs: Float32Array } | undefined
 }
 
 /**
- * Hears of a token as it is drawn: of which sequence, and what it is.
+ * Receives each token as it is sampled, with the index of its sequence.
  *
  * @since 0.1.0
  * @category models
@@ -258,7 +280,8 @@ export interface SampledToken {
 export type OnToken = (sequence: number, token: SampledToken) => void
 
 /**
- * A request that the model can't do: `invalid` if it is the caller's mistake. Nothing was changed by it.
+ * Reports a request that the model could not run; `invalid` means that the caller made a mistake. A failed request
+ * changes nothing.
  *
  * @since 0.1.0
  * @category errors
@@ -269,7 +292,7 @@ export class HostError extends Data.TaggedError("HostError")<{
 }> {}
 
 /**
- * Thrown by a {@link Backend} when it is the caller's mistake.
+ * Thrown by a {@link Backend} when the caller made a mistake.
  *
  * @since 0.1.0
  * @category errors
@@ -280,8 +303,8 @@ export class Invalid extends Error {
 }
 
 /**
- * The plain form. It is called by one caller at a time for each adapter; a call that fails has changed nothing.
- * Everything follows from what it was told: the same calls give the same numbers.
+ * The plain form of a model host. Calls for one adapter never overlap, and a failed call changes nothing. It is
+ * deterministic: the same calls give the same numbers.
  *
  * @since 0.1.0
  * @category models
@@ -295,11 +318,13 @@ export interface Backend {
     id: string,
     update: Update,
   ) => Promise<Readonly<Record<string, number>>> | Readonly<Record<string, number>>
-  /** The adapter as bytes of the backend's own, with or without what the optimizer remembers. No gradients. */
+  /**
+   * Serializes an adapter in the backend's own format, optionally with the optimizer state. Gradients are not saved.
+   */
   readonly save: (id: string, optimizer: boolean) => Promise<Uint8Array> | Uint8Array
-  /** What was saved, into an adapter of the same shape. Gradients are dropped. */
+  /** Restores saved weights into an adapter of the same shape. Gradients are dropped. */
   readonly restore: (id: string, weights: Uint8Array, optimizer: boolean) => Promise<void> | void
-  /** A sampler that never changes: of the base model, or of an adapter that was saved. */
+  /** Opens an immutable sampler for the base model or for a saved adapter. */
   readonly openSampler: (
     id: string,
     baseModel: string,
@@ -312,19 +337,21 @@ export interface Backend {
     onToken: OnToken | undefined,
     signal: AbortSignal,
   ) => Promise<SampleOutput>
-  /** The adapter as files that other programs read: `adapter_config.json`, `adapter_model.safetensors`. */
+  /** Exports an adapter as files for other programs: `adapter_config.json`, `adapter_model.safetensors`. */
   readonly files: (config: AdapterConfig, weights: Uint8Array) => Promise<ReadonlyArray<File>> | ReadonlyArray<File>
   readonly encode: (baseModel: string, text: string) => Promise<Int32Array> | Int32Array
   readonly decode: (baseModel: string, tokens: Int32Array) => Promise<string> | string
-  /** The text of each token by itself; of half a character there is none, but U+FFFD. */
+  /** Decodes each token separately; a token that is only part of a character becomes U+FFFD. */
   readonly pieces: (baseModel: string, tokens: Int32Array) => Promise<ReadonlyArray<string>> | ReadonlyArray<string>
-  /** The tokens of a conversation, up to where the model's answer begins, and those that end an answer. */
+  /** Renders a conversation up to the start of the model's answer. Also returns the tokens that end an answer. */
   readonly renderChat: (baseModel: string, conversation: Conversation) => Promise<Prompt> | Prompt
-  /** What an answer says, without the token that ended it. */
+  /** Parses an answer, given without the token that ended it. */
   readonly readAnswer: (baseModel: string, tokens: Int32Array, isDone: boolean) => Promise<Said> | Said
 }
 
 /**
+ * A rendered prompt, and the tokens that end the answer.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -334,7 +361,7 @@ export interface Prompt {
 }
 
 /**
- * The methods of a backend that are called, without the ones that need more than a value.
+ * The backend methods that only take and return values.
  *
  * @since 0.1.0
  * @category models
@@ -346,22 +373,28 @@ type Wrapped = {
 }
 
 /**
+ * A model host as Effects.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service extends Wrapped {
   readonly models: ReadonlyArray<BaseModel>
-  /** Interrupting it stops the sampling. */
+  /** Samples from an open sampler. Interruption stops the sampling. */
   readonly sample: (id: string, request: SampleRequest, onToken?: OnToken) => Effect.Effect<SampleOutput, HostError>
 }
 
 /**
+ * The model host of a server.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class ModelHost extends Context.Tag("@effect-tinker/server/ModelHost")<ModelHost, Service>() {}
 
 /**
+ * Lists the backend methods that only take and return values.
+ *
  * @since 0.1.0
  * @category constants
  */
@@ -383,7 +416,7 @@ export const methods: ReadonlyArray<Method> = [
 ]
 
 /**
- * What was thrown, as an error.
+ * Converts a thrown value to a `HostError`.
  *
  * @since 0.1.0
  * @category errors
@@ -395,7 +428,7 @@ export const hostError = (cause: unknown): HostError =>
   })
 
 /**
- * Effects from two ways to call.
+ * Creates a service from a function that calls backend methods and one that samples.
  *
  * @since 0.1.0
  * @category constructors
@@ -408,12 +441,12 @@ export const make = (
   const wrapped = Object.fromEntries(
     methods.map((method) => [method, (...args: ReadonlyArray<unknown>) => call(method, args)]),
   )
-  // The loop does to the values what `Wrapped` does to the types.
+  // The loop above wraps the values as `Wrapped` wraps the types.
   return { ...(wrapped as unknown as Wrapped), models, sample }
 }
 
 /**
- * A backend in this thread: for tests and for time that is not real. While it computes, nothing else runs.
+ * Runs a backend on the current thread, for tests and for a `TestClock`. Nothing else runs while it computes.
  *
  * @since 0.1.0
  * @category constructors

@@ -1,5 +1,5 @@
 /**
- * The server behind a socket of Node, with limits: bodies, headers, and clients that take their time.
+ * Serves the API on a Node.js HTTP socket, with limits on bodies, headers and slow clients.
  *
  * @since 0.1.0
  */
@@ -17,26 +17,28 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type * as TinkerServer from "./TinkerServer.ts"
 
 /**
+ * Options of the HTTP listener.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ListenOptions {
-  /** 127.0.0.1: nobody else can reach it unless told otherwise. */
+  /** The address to bind to. Default: 127.0.0.1, which other machines cannot reach. */
   readonly host?: string | undefined
-  /** 8000; 0 is any that is free. */
+  /** The port to bind to; 0 picks a free one. Default: 8000. */
   readonly port?: number | undefined
-  /** A larger body gets 413. 128 MiB. */
+  /** Maximum size of a request body; a larger one is answered with 413. Default: 128 MiB. */
   readonly maxBodyBytes?: number | undefined
-  /** All headers of a request together. 32 KiB. */
+  /** Maximum total size of the headers of a request. Default: 32 KiB. */
   readonly maxHeaderBytes?: number | undefined
-  /** A request that is not all there after so long gets 408. 60 seconds. */
+  /** Time within which a request must arrive completely; otherwise it is answered with 408. Default: 60 seconds. */
   readonly requestTimeout?: Duration.DurationInput | undefined
-  /** How long requests that are being answered are waited for at the end. 5 seconds. */
+  /** Time that pending responses get to finish during shutdown. Default: 5 seconds. */
   readonly closeGrace?: Duration.DurationInput | undefined
 }
 
 /**
- * The port is taken, or not for us.
+ * Reports that the server could not bind to its address, e.g. because the port is in use.
  *
  * @since 0.1.0
  * @category errors
@@ -48,11 +50,13 @@ export class ListenError extends Data.TaggedError("ListenError")<{
 }> {
   /** @since 0.1.0 */
   override get message(): string {
-    return `can't listen on ${this.host}:${this.port}: ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
+    return `cannot listen on ${this.host}:${this.port}: ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
   }
 }
 
 /**
+ * The address on which a server listens.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -62,10 +66,10 @@ export interface Listening {
   readonly port: number
 }
 
-const detail = (status: number, words: string): Answer => ({
+const detail = (status: number, message: string): Answer => ({
   status,
   headers: { "content-type": "application/json", connection: "close" },
-  body: JSON.stringify({ detail: words }),
+  body: JSON.stringify({ detail: message }),
 })
 
 type Body =
@@ -73,15 +77,15 @@ type Body =
   | { readonly _tag: "TooLarge" }
   | { readonly _tag: "Gone" }
 
-/** The body to its end; one that grows too large is not read further. */
-const readBody = (request: IncomingMessage, most: number): Effect.Effect<Body> =>
+/** Reads the whole body; stops as soon as it exceeds the limit. */
+const readBody = (request: IncomingMessage, limit: number): Effect.Effect<Body> =>
   Effect.async<Body>((resume) => {
-    if (Number(request.headers["content-length"] ?? 0) > most) return resume(Effect.succeed({ _tag: "TooLarge" }))
+    if (Number(request.headers["content-length"] ?? 0) > limit) return resume(Effect.succeed({ _tag: "TooLarge" }))
     const parts: Array<Buffer> = []
     let size = 0
     request.on("data", (part: Buffer) => {
       size += part.length
-      if (size > most) {
+      if (size > limit) {
         parts.length = 0
         request.pause()
         resume(Effect.succeed({ _tag: "TooLarge" }))
@@ -108,7 +112,7 @@ const send = (response: ServerResponse, { body, headers, status }: Answer): Effe
   if (typeof body === "string" || body instanceof Uint8Array)
     return Effect.sync(() => {
       const bytes = typeof body === "string" ? Buffer.from(body) : body
-      // Always: clients take a 400 without it for a fault of a proxy.
+      // Always set: clients attribute a 400 without a content-length to a proxy.
       response.writeHead(status, { ...headers, "content-length": String(bytes.length) }).end(bytes)
     })
   return Effect.sync(() => response.writeHead(status, headers).flushHeaders()).pipe(
@@ -137,7 +141,7 @@ const close = (server: Server, grace: Duration.DurationInput): Effect.Effect<voi
   )
 
 /**
- * Listens until the scope ends. Requests that are held, e.g. polls, are let go then.
+ * Listens until the scope closes. Pending requests, e.g. held polls, are then interrupted.
  *
  * @since 0.1.0
  * @category constructors
@@ -157,7 +161,7 @@ export const listen = (
         const body = yield* readBody(request, maxBodyBytes)
         if (body._tag === "Gone") return
         if (body._tag === "TooLarge") {
-          yield* send(response, detail(413, `the body is larger than ${maxBodyBytes} bytes`))
+          yield* send(response, detail(413, `the request body exceeds ${maxBodyBytes} bytes`))
           request.destroy()
           return
         }
@@ -180,7 +184,7 @@ export const listen = (
           running.delete(fiber)
           if (Exit.isFailure(exit) && !response.writableEnded) response.destroy()
         })
-        // Who went away waits for nothing.
+        // Interrupts the handler of a client that disconnected.
         response.on("close", () => {
           if (!response.writableFinished) fiber.unsafeInterruptAsFork(fiber.id())
         })
@@ -198,8 +202,8 @@ export const listen = (
       }),
       () =>
         Effect.suspend(() => {
-          const letGo = Effect.zipRight(Effect.sleep("250 millis"), Fiber.interruptAll([...running]))
-          return Effect.all([close(server, options.closeGrace ?? "5 seconds"), letGo], {
+          const interruptPending = Effect.zipRight(Effect.sleep("250 millis"), Fiber.interruptAll([...running]))
+          return Effect.all([close(server, options.closeGrace ?? "5 seconds"), interruptPending], {
             concurrency: "unbounded",
             discard: true,
           })

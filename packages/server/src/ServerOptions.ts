@@ -1,5 +1,5 @@
 /**
- * What a server can be told, all of it optional.
+ * Defines the options of a server; all are optional.
  *
  * @since 0.1.0
  */
@@ -7,38 +7,43 @@ import * as Duration from "effect/Duration"
 import type * as Redacted from "effect/Redacted"
 
 /**
+ * Options of a server.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ServerOptions {
-  /** With keys, only they open the door, and none sees what another made. Without, every key is welcome and the same. */
+  /**
+   * The accepted API keys; each key sees only its own data. Without keys, any key is accepted and all clients share the
+   * same data.
+   */
   readonly apiKeys?: ReadonlyArray<Redacted.Redacted<string>> | undefined
-  /** Ask clients to exchange their key for a token that lives this long; at least ten minutes. */
+  /** Makes clients exchange their key for a token with this lifetime, which is at least ten minutes. */
   readonly jwt?: Duration.DurationInput | undefined
-  /** Runs, futures and weights are kept here. Without it they end with the process. */
+  /** Directory for runs, futures and weights. Without it, they are lost when the process exits. */
   readonly dataDirectory?: string | undefined
-  /** A session whose client is not heard of for so long is over, with its models. 5 minutes. */
+  /** Time without any request after which a session and its models expire. Default: 5 minutes. */
   readonly sessionTimeout?: Duration.DurationInput | undefined
-  /** How long a poll is held; below 45 seconds. 30 seconds. */
+  /** How long a poll is held open, less than 45 seconds. Default: 30 seconds. */
   readonly hold?: Duration.DurationInput | undefined
-  /** How long a request waits for one with a smaller number that has not come. 5 minutes. */
+  /** How long a request waits for a missing one with a smaller sequence number. Default: 5 minutes. */
   readonly gapTimeout?: Duration.DurationInput | undefined
-  /** At most so many samples wait or run for one key; more get 429. 4096. */
+  /** Maximum number of queued and running samples per key; more are answered with 429. Default: 4096. */
   readonly maxQueuedSamples?: number | undefined
-  /** A model is written to disk after so many updates, so that a restart need not repeat more than these. 20. */
+  /** Number of updates after which a model is written to disk; a restart repeats at most this many. Default: 20. */
   readonly snapshotEvery?: number | undefined
-  /** Results of which clients are told the size first. 16 MiB. */
+  /** Size above which clients are sent only the size of a result first, if they support it. Default: 16 MiB. */
   readonly metadataAbove?: number | undefined
-  /** So many bytes of the newest results are held in memory; others are read from the store. 32 MiB. */
+  /** Total size of the recent results that are kept in memory; others are read from the store. Default: 32 MiB. */
   readonly resultsInMemory?: number | undefined
-  /** Flags for `client/config`, by the names of the wire, in place of the server's own. */
+  /** Flags for `client/config`, by wire name, which override the server's own. */
   readonly flags?: Readonly<Record<string, boolean | number | string>> | undefined
-  /** Where clients find this server, for the addresses of files. By default what the request says. */
+  /** The public URL of this server, used in file URLs. Default: taken from the request. */
   readonly publicUrl?: string | undefined
 }
 
 /**
- * With all of the defaults.
+ * Server options with all defaults applied. Durations are in milliseconds.
  *
  * @since 0.1.0
  * @category models
@@ -59,14 +64,14 @@ export interface Settings {
 }
 
 /**
- * Durations are milliseconds here.
+ * Applies the defaults to server options and converts durations to milliseconds.
  *
  * @since 0.1.0
  * @category defaults
  */
 export const settings = (options: ServerOptions): Settings => ({
   apiKeys: options.apiKeys ?? [],
-  // The reference asks again without pause for a token that lives less than 300 s.
+  // The official SDK requests a token without pause if it lives less than 300 s.
   jwt: options.jwt === undefined ? undefined : Math.max(600_000, Duration.toMillis(options.jwt)),
   dataDirectory: options.dataDirectory,
   sessionTimeout: Duration.toMillis(options.sessionTimeout ?? "5 minutes"),

@@ -1,8 +1,8 @@
 /**
- * What must outlive the process, in SQLite: sessions, models, samplers, checkpoints and futures. The server keeps what
- * it works with in memory and writes it here before it says yes; at the next start it reads everything back.
+ * Persists sessions, models, samplers, checkpoints and futures in SQLite. The server works in memory, writes here
+ * before it acknowledges a request, and reads everything back at the next start.
  *
- * Without a directory the same tables are in memory, and end with the process.
+ * Without a directory, the same tables are kept in memory and lost when the process exits.
  *
  * @since 0.1.0
  */
@@ -19,7 +19,7 @@ import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 
 /**
- * The disk is full, or gone, or of another version.
+ * Reports a failed store operation, e.g. because the disk is full or the data was written by a newer version.
  *
  * @since 0.1.0
  * @category errors
@@ -35,7 +35,7 @@ export class StoreError extends Data.TaggedError("StoreError")<{
 }
 
 /**
- * What is kept as one JSON text by its id.
+ * The kinds of objects that are stored as JSON by id.
  *
  * @since 0.1.0
  * @category models
@@ -43,7 +43,7 @@ export class StoreError extends Data.TaggedError("StoreError")<{
 export type Kind = "session" | "model" | "sampler" | "checkpoint" | "refused" | "meta"
 
 /**
- * A request that was accepted.
+ * An accepted request.
  *
  * @since 0.1.0
  * @category models
@@ -52,21 +52,21 @@ export interface FutureRow {
   readonly id: string
   readonly owner: string
   readonly sessionId: string
-  /** The model or the sampler that it is for. */
+  /** The id of the model or sampler that the request is for. */
   readonly lane: string
   readonly seq: number | null
   readonly operation: string
   readonly hash: string
-  /** What was answered when it was accepted, as JSON. */
+  /** The JSON response that acknowledged the request. */
   readonly accepted: string
   readonly createdAt: number
   readonly contentType: string
-  /** Until it is not needed any more, to do the work again. */
+  /** The request body, kept while the work may have to be repeated. */
   readonly body: Uint8Array | null
 }
 
 /**
- * What became of it.
+ * The outcome of an accepted request.
  *
  * @since 0.1.0
  * @category models
@@ -78,19 +78,21 @@ export interface ResultRow {
 }
 
 /**
- * A future as it is read back.
+ * A future as read back from the store.
  *
  * @since 0.1.0
  * @category models
  */
 export interface StoredFuture extends FutureRow {
   readonly state: "queued" | ResultRow["state"]
-  /** Counts the futures in the order in which they were finished. */
+  /** The position in the order in which futures finished. */
   readonly finished: number | null
   readonly size: number
 }
 
 /**
+ * The usage of one owner, session and base model within one hour.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -104,6 +106,8 @@ export interface UsageRow {
 }
 
 /**
+ * An entry of the audit log.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -116,13 +120,15 @@ export interface AuditRow {
 }
 
 /**
+ * Reads and writes the server's data.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** Does it outlive the process? Then bodies are kept for the work that may have to be done again. */
+  /** Whether the data survives the process. If so, request bodies are kept in case work has to be repeated. */
   readonly durable: boolean
-  /** Under its id, in place of what was there. `flushed` outlives the power cut, too. */
+  /** Saves an object by id, replacing any previous one. With `flushed`, it also survives a power failure. */
   readonly put: (
     kind: Kind,
     id: string,
@@ -140,7 +146,7 @@ export interface Service {
   ) => Effect.Effect<void, StoreError>
   readonly result: (id: string) => Effect.Effect<ResultRow | undefined, StoreError>
   readonly futures: Effect.Effect<ReadonlyArray<StoredFuture>, StoreError>
-  /** The bodies of a model's requests that are done, up to a number, are not needed any more. */
+  /** Deletes the bodies of a lane's finished requests, up to and including a sequence number. */
   readonly dropBodies: (lane: string, upTo: number) => Effect.Effect<void, StoreError>
   readonly dropFutures: (sessionId: string) => Effect.Effect<void, StoreError>
   readonly usage: (owner: string) => Effect.Effect<ReadonlyArray<UsageRow>, StoreError>
@@ -149,12 +155,14 @@ export interface Service {
 }
 
 /**
+ * The store of a server.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class Store extends Context.Tag("@effect-tinker/server/Store")<Store, Service>() {}
 
-/** One table a line, and nothing that a newer version could not add to. */
+/** Creates the tables. Newer versions may only add to it. */
 const schema = [
   `CREATE TABLE IF NOT EXISTS things (
     kind TEXT NOT NULL, id TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID`,
@@ -172,7 +180,7 @@ const schema = [
     time INTEGER NOT NULL, owner TEXT NOT NULL, event TEXT NOT NULL, model_id TEXT, path TEXT)`,
 ]
 
-/** Bumped when an older program could not read what a newer one wrote. */
+/** Must be increased when older versions could no longer read the data. */
 const version = 1
 
 const bytesOf = (value: unknown): Uint8Array =>
@@ -185,34 +193,34 @@ const bytesOf = (value: unknown): Uint8Array =>
 const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreError, SqlClient.SqlClient> =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const told = (operation: string) =>
+    const toStoreError = (operation: string) =>
       Effect.mapError((error: SqlError) => new StoreError({ operation, cause: error.cause ?? error }))
 
-    /** All of them or none: on the one connection, because a transaction of the client would open another. */
+    /** Runs statements atomically, on the existing connection: a transaction of the client would open another one. */
     const batch = (operation: string, statements: ReadonlyArray<InStatement>) =>
       Effect.tryPromise({
         try: () => client.batch([...statements], "write"),
         catch: (cause) => new StoreError({ operation, cause }),
       }).pipe(Effect.asVoid)
 
-    if (durable) yield* told("be opened")(sql.unsafe("PRAGMA journal_mode = WAL"))
-    yield* told("be opened")(sql.unsafe("PRAGMA synchronous = NORMAL"))
-    for (const statement of schema) yield* told("make its tables")(sql.unsafe(statement))
-    const [known] = yield* told("be opened")(sql.unsafe<{ user_version: number }>("PRAGMA user_version"))
+    if (durable) yield* toStoreError("be opened")(sql.unsafe("PRAGMA journal_mode = WAL"))
+    yield* toStoreError("be opened")(sql.unsafe("PRAGMA synchronous = NORMAL"))
+    for (const statement of schema) yield* toStoreError("create its tables")(sql.unsafe(statement))
+    const [known] = yield* toStoreError("be opened")(sql.unsafe<{ user_version: number }>("PRAGMA user_version"))
     if (known !== undefined && known.user_version > version)
       return yield* new StoreError({
         operation: "be opened",
-        cause: `it was written by a newer version (${known.user_version}, this one knows ${version})`,
+        cause: `the data has version ${known.user_version}, but this program supports at most ${version}; upgrade it`,
       })
-    yield* told("be opened")(sql.unsafe(`PRAGMA user_version = ${version}`))
+    yield* toStoreError("be opened")(sql.unsafe(`PRAGMA user_version = ${version}`))
 
     const put: Service["put"] = (kind, id, value, options) => {
-      const write = told(`keep a ${kind}`)(
+      const write = toStoreError(`save a ${kind}`)(
         sql`INSERT INTO things (kind, id, data) VALUES (${kind}, ${id}, ${JSON.stringify(value)})
             ON CONFLICT (kind, id) DO UPDATE SET data = excluded.data`,
       )
       if (options?.flushed !== true || !durable) return Effect.asVoid(write)
-      const synchronous = (mode: string) => told("be flushed")(sql.unsafe(`PRAGMA synchronous = ${mode}`))
+      const synchronous = (mode: string) => toStoreError("be flushed")(sql.unsafe(`PRAGMA synchronous = ${mode}`))
       return Effect.asVoid(
         Effect.ensuring(Effect.zipRight(synchronous("FULL"), write), Effect.ignore(synchronous("NORMAL"))),
       )
@@ -222,21 +230,21 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
       durable,
       put,
       remove: (kind, id) =>
-        Effect.asVoid(told(`forget a ${kind}`)(sql`DELETE FROM things WHERE kind = ${kind} AND id = ${id}`)),
+        Effect.asVoid(toStoreError(`delete a ${kind}`)(sql`DELETE FROM things WHERE kind = ${kind} AND id = ${id}`)),
       all: (kind) =>
-        told(`read every ${kind}`)(sql<{ data: string }>`SELECT data FROM things WHERE kind = ${kind}`).pipe(
+        toStoreError(`read every ${kind}`)(sql<{ data: string }>`SELECT data FROM things WHERE kind = ${kind}`).pipe(
           Effect.map((rows) => rows.map(({ data }): unknown => JSON.parse(data))),
         ),
       accept: (row) =>
         Effect.asVoid(
-          told("accept a request")(
+          toStoreError("accept a request")(
             sql`INSERT INTO futures (id, owner, session_id, lane, seq, operation, hash, accepted, created_at, content_type, body)
                 VALUES (${row.id}, ${row.owner}, ${row.sessionId}, ${row.lane}, ${row.seq}, ${row.operation}, ${row.hash},
                         ${row.accepted}, ${row.createdAt}, ${row.contentType}, ${durable ? row.body : null})`,
           ),
         ),
       finish: (id, finished, row, { keepBody, usage }) =>
-        batch("keep a result", [
+        batch("save a result", [
           {
             sql: `UPDATE futures SET state = ?, finished = ?, result_type = ?, result = ?${keepBody ? "" : ", body = NULL"} WHERE id = ?`,
             args: [row.state, finished, row.contentType, row.result, id],
@@ -248,7 +256,7 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
           })),
         ]),
       result: (id) =>
-        told("read a result")(
+        toStoreError("read a result")(
           sql<{ state: string; result_type: string; result: unknown }>`SELECT state, result_type, result FROM futures
               WHERE id = ${id} AND state <> 'queued'`,
         ).pipe(
@@ -262,7 +270,7 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
                 },
           ),
         ),
-      futures: told("read the futures")(
+      futures: toStoreError("read the futures")(
         sql<Record<string, unknown>>`SELECT id, owner, session_id, lane, seq, operation, hash, accepted, created_at,
             content_type, body, state, finished, length(result) AS size FROM futures ORDER BY rowid`,
       ).pipe(
@@ -287,14 +295,14 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
       ),
       dropBodies: (lane, upTo) =>
         Effect.asVoid(
-          told("forget bodies")(
+          toStoreError("delete request bodies")(
             sql`UPDATE futures SET body = NULL WHERE lane = ${lane} AND seq <= ${upTo} AND state <> 'queued'`,
           ),
         ),
       dropFutures: (sessionId) =>
-        Effect.asVoid(told("forget futures")(sql`DELETE FROM futures WHERE session_id = ${sessionId}`)),
+        Effect.asVoid(toStoreError("delete futures")(sql`DELETE FROM futures WHERE session_id = ${sessionId}`)),
       usage: (owner) =>
-        told("read the usage")(
+        toStoreError("read the usage")(
           sql<Record<string, unknown>>`SELECT * FROM usage WHERE owner = ${owner} ORDER BY bucket, session_id, kind`,
         ).pipe(
           Effect.map((rows) =>
@@ -309,7 +317,7 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
           ),
         ),
       audit: (owner) =>
-        told("read the audit log")(
+        toStoreError("read the audit log")(
           sql<Record<string, unknown>>`SELECT * FROM audit WHERE owner = ${owner} ORDER BY rowid`,
         ).pipe(
           Effect.map((rows) =>
@@ -324,13 +332,15 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
         ),
       record: ({ event, modelId, owner, path, time }) =>
         Effect.asVoid(
-          told("write the audit log")(sql`INSERT INTO audit VALUES (${time}, ${owner}, ${event}, ${modelId}, ${path})`),
+          toStoreError("write the audit log")(
+            sql`INSERT INTO audit VALUES (${time}, ${owner}, ${event}, ${modelId}, ${path})`,
+          ),
         ),
     }
   })
 
 /**
- * In a file of that directory, or in memory.
+ * Opens the store in a file of the directory, or in memory.
  *
  * @since 0.1.0
  * @category constructors
@@ -340,7 +350,7 @@ export const open = (directory: string | undefined): Effect.Effect<Service, Stor
     if (directory !== undefined)
       yield* Effect.try({
         try: () => mkdirSync(directory, { recursive: true, mode: 0o700 }),
-        catch: (cause) => new StoreError({ operation: "make its directory", cause }),
+        catch: (cause) => new StoreError({ operation: "create its directory", cause }),
       })
     const url = directory === undefined ? ":memory:" : `file:${join(directory, "tinker.db")}`
     const client = yield* Effect.acquireRelease(
@@ -355,6 +365,8 @@ export const open = (directory: string | undefined): Effect.Effect<Service, Stor
   })
 
 /**
+ * Provides a store in a file of the directory, or in memory.
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -1,6 +1,6 @@
 /**
- * The Tinker API as a function from request to answer, without a transport. `NodeTinkerServer` puts it behind a socket,
- * `LocalTinker` behind an `HttpClient`.
+ * Implements the Tinker API as a function from request to response, without a transport. `NodeTinkerServer` serves it
+ * on a socket, `LocalTinker` as an `HttpClient`.
  *
  * @since 0.1.0
  */
@@ -34,15 +34,19 @@ import { type ServerOptions, settings } from "./ServerOptions.ts"
 import * as Store from "./Store.ts"
 
 /**
+ * A Tinker server.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** Every request gets an answer. */
+  /** Answers a request. Failures and defects become error responses. */
   readonly handle: (request: Request) => Effect.Effect<Answer>
 }
 
 /**
+ * The Tinker server.
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -72,7 +76,7 @@ const find = (
   }
   return Either.left(
     new Refusal(
-      other ? { status: 405, detail: `${method} is not for this path` } : { status: 404, detail: "Not Found" },
+      other ? { status: 405, detail: `${method} is not allowed for this path` } : { status: 404, detail: "Not Found" },
     ),
   )
 }
@@ -80,7 +84,7 @@ const find = (
 const refused = (refusal: Refusal, root: Route["endpoint"]["root"]): Answer =>
   json(root === "oai/api/v1" ? asOpenAi(refusal) : { detail: refusal.detail }, refusal.status, refusal.headers)
 
-/** Sessions that nobody speaks for any more, and checkpoints whose time is over. */
+/** Expires inactive sessions and checkpoints, and deletes the results of sessions that ended long ago. */
 const sweep = (core: Core): Effect.Effect<void> =>
   Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
@@ -91,19 +95,19 @@ const sweep = (core: Core): Effect.Effect<void> =>
       if (row.expiresAt !== undefined && row.expiresAt <= now)
         yield* Effect.ignore(Models.removeCheckpoint(core, row, "checkpoint_expired"))
     for (const session of core.state.sessions.values()) {
-      // Once for each: there are ever more of them.
-      if (session.isForgotten || session.endedAt === undefined || now - session.endedAt <= forgottenAfter) continue
-      session.isForgotten = true
+      // Each session only once: their number keeps growing.
+      if (session.resultsDropped || session.endedAt === undefined || now - session.endedAt <= resultRetention) continue
+      session.resultsDropped = true
       yield* Effect.ignore(core.store.dropFutures(session.id))
       for (const future of core.state.futures.values())
         if (future.sessionId === session.id) core.state.futures.delete(future.id)
     }
   })
 
-/** How long the results of a session are to be had after its end. */
-const forgottenAfter = 3_600_000
+/** How long results can be retrieved after their session ended. */
+const resultRetention = 3_600_000
 
-/** The secret that signs tokens and addresses: as old as the data. */
+/** Loads the secret that signs tokens and URLs; created together with the data. */
 const secretOf = (store: Store.Service): Effect.Effect<Uint8Array, Store.StoreError> =>
   Effect.gen(function* () {
     const [known] = (yield* store.all("meta")) as ReadonlyArray<{ readonly secret: string }>
@@ -114,8 +118,8 @@ const secretOf = (store: Store.Service): Effect.Effect<Uint8Array, Store.StoreEr
   })
 
 /**
- * With everything of the data directory, if one is given: models are made again, and work that was not finished goes
- * on. What runs in the background ends with the scope.
+ * Creates a server. With a data directory, it restores the models and resumes unfinished work. Background work stops
+ * when the scope closes.
  *
  * @since 0.1.0
  * @category constructors
@@ -147,7 +151,7 @@ export const make = (
         const [path = "", search = ""] = request.path.split("?")
         const { params, route } = yield* find(routes, request.method, path)
         const now = yield* Clock.currentTimeMillis
-        const owner = route.open === true ? Auth.everybody : yield* Auth.authorize(core, request.headers, now)
+        const owner = route.open === true ? Auth.sharedOwner : yield* Auth.authorize(core, request.headers, now)
         return yield* route.answer({
           request,
           owner,
@@ -161,7 +165,7 @@ export const make = (
         ),
         Effect.catchAllDefect((defect) =>
           Effect.as(
-            Effect.logError(`${request.method} ${request.path.split("?")[0]} died`, Cause.die(defect)),
+            Effect.logError(`${request.method} ${request.path.split("?")[0]} failed with a defect`, Cause.die(defect)),
             json({ detail: "Internal error" }, 500),
           ),
         ),
@@ -170,6 +174,8 @@ export const make = (
   })
 
 /**
+ * Provides a server.
+ *
  * @since 0.1.0
  * @category layers
  */

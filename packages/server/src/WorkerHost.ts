@@ -1,7 +1,7 @@
 /**
- * A backend on a thread of its own: while it computes, the server goes on answering.
+ * Runs a backend on a separate thread, so that the server keeps answering while it computes.
  *
- * The thread runs a module that exports `backend(data)`; what it throws comes back as the error that it is.
+ * The thread loads a module that exports `backend(data)`. Errors that the backend throws are returned as `HostError`.
  *
  * @since 0.1.0
  */
@@ -15,19 +15,21 @@ import type { Reply, Start } from "./internal/WorkerProtocol.ts"
 import * as ModelHost from "./ModelHost.ts"
 
 /**
+ * Options of a worker host.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface WorkerOptions {
-  /** A module with `export const backend = (data) => Backend`. */
+  /** The module to load; it must `export const backend = (data) => Backend`. */
   readonly module: URL
-  /** What `backend` gets; it must be clonable. */
+  /** The argument of `backend`; must be structured-cloneable. */
   readonly data?: unknown
 }
 
 const main = (extension: "ts" | "js"): URL => new URL(`./internal/WorkerMain.${extension}`, import.meta.url)
 
-/** From source (tests, scripts) the thread must learn to read TypeScript first; published, all is JavaScript. */
+/** Starts the thread. When run from source (tests, scripts), the thread registers a TypeScript loader first. */
 const start = (options: WorkerOptions): Worker => {
   const workerData: Start = { module: options.module.href, data: options.data }
   if (!import.meta.url.endsWith(".ts")) return new Worker(main("js"), { workerData })
@@ -50,11 +52,11 @@ interface Pending {
 const died = (cause: unknown): ModelHost.HostError =>
   new ModelHost.HostError({
     reason: "internal",
-    message: `the model's thread ended: ${cause instanceof Error ? cause.message : String(cause)}`,
+    message: `the model thread exited: ${cause instanceof Error ? cause.message : String(cause)}`,
   })
 
 /**
- * Ends with the scope.
+ * Starts a thread with a backend; terminates it when the scope closes.
  *
  * @since 0.1.0
  * @category constructors
@@ -74,7 +76,7 @@ export const make = (options: WorkerOptions): Effect.Effect<ModelHost.Service, M
       pending.clear()
     }
     worker.on("error", end)
-    worker.on("exit", (code) => end(`exit ${code}`))
+    worker.on("exit", (code) => end(`exit code ${code}`))
     worker.on("message", (reply: Reply) => {
       const waiting = pending.get(reply.id)
       if (waiting === undefined) return
@@ -105,6 +107,8 @@ export const make = (options: WorkerOptions): Effect.Effect<ModelHost.Service, M
   })
 
 /**
+ * Provides a `ModelHost` that runs on a separate thread.
+ *
  * @since 0.1.0
  * @category layers
  */

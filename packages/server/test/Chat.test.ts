@@ -12,7 +12,7 @@ const run = <A, E>(program: (raw: Raw.Raw) => Effect.Effect<A, E>) =>
 
 type Json = ReturnType<typeof JSON.parse>
 
-/** The records of an answer that came as a stream. */
+/** Collects the records of a streamed response. */
 const recordsOf = (body: Stream.Stream<Uint8Array>): Effect.Effect<Array<Json>> =>
   Effect.map(Stream.runCollect(body), (parts) =>
     Buffer.concat(Chunk.toReadonlyArray(parts))
@@ -24,8 +24,8 @@ const recordsOf = (body: Stream.Stream<Uint8Array>): Effect.Effect<Array<Json>> 
 const chatPath = "/oai/api/v1/chat/completions"
 const textPath = "/oai/api/v1/completions"
 
-describe("log probabilities", () => {
-  it.effect("of a chat are told for each token, whole and streamed alike", () =>
+describe("chat log probabilities", () => {
+  it.effect("chat completions return log probabilities per token, both complete and streamed", () =>
     run(({ post }) =>
       Effect.gen(function* () {
         const request = { model, messages, max_tokens: 12, seed: 3, n: 2, logprobs: true, top_logprobs: 4, stop: ["q"] }
@@ -59,14 +59,14 @@ describe("log probabilities", () => {
           )
           expect(of(index).at(-1).finish_reason).toBe(finish_reason)
         }
-        // Unasked, they are null.
+        // Null if not requested.
         const plain = yield* post(chatPath, { ...request, logprobs: false, top_logprobs: undefined })
         expect(plain.body.choices[0].logprobs).toBeNull()
       }),
     ),
   )
 
-  it.effect("of a completion are told as four lists, whole and streamed alike", () =>
+  it.effect("text completions return log probabilities as four lists, both complete and streamed", () =>
     run(({ post }) =>
       Effect.gen(function* () {
         const request = { model, prompt: "ab", max_tokens: 9, seed: 5, logprobs: 2 }
@@ -80,7 +80,7 @@ describe("log probabilities", () => {
         const pieces = records.flatMap(({ choices }) => choices[0].logprobs ?? [])
         expect(pieces.flatMap(({ tokens }) => tokens)).toEqual(logprobs.tokens)
         expect(pieces.flatMap(({ text_offset }) => text_offset)).toEqual(logprobs.text_offset)
-        // 0 asks for those of the tokens themselves.
+        // 0 requests only the log probabilities of the sampled tokens.
         const own = yield* post(textPath, { ...request, logprobs: 0 })
         expect(own.body.choices[0].logprobs.token_logprobs).toEqual(logprobs.token_logprobs)
       }),
@@ -88,12 +88,12 @@ describe("log probabilities", () => {
   )
 })
 
-describe("what is not done", () => {
-  it.effect("is refused by its name, and not left undone without a word", () =>
+describe("unsupported chat parameters", () => {
+  it.effect("chat endpoints refuse unsupported parameters by name", () =>
     run(({ post }) =>
       Effect.gen(function* () {
         const refused: ReadonlyArray<readonly [string, object, string]> = [
-          [chatPath, { messages, top_logprobs: 2 }, "top_logprobs: needs logprobs"],
+          [chatPath, { messages, top_logprobs: 2 }, "top_logprobs: requires logprobs"],
           [chatPath, { messages, logprobs: true, top_logprobs: 21 }, "top_logprobs: expected at most 20"],
           [chatPath, { messages, tool_choice: "required" }, "tool_choice"],
           [chatPath, { messages, response_format: { type: "json_object" } }, "response_format"],
@@ -105,10 +105,10 @@ describe("what is not done", () => {
           [textPath, { prompt: "a", logprobs: 21 }, "logprobs: expected at most 20"],
         ]
         for (const [path, body, words] of refused) {
-          const told = yield* post(path, { model, ...body })
-          expect([told.status, told.body.error.message]).toEqual([400, expect.stringContaining(words)])
+          const reply = yield* post(path, { model, ...body })
+          expect([reply.status, reply.body.error.message]).toEqual([400, expect.stringContaining(words)])
         }
-        // Nothing is asked for with these.
+        // These values request nothing unsupported.
         const fine = {
           messages,
           presence_penalty: 0,
@@ -122,10 +122,10 @@ describe("what is not done", () => {
   )
 })
 
-describe("a chat over a socket", () => {
-  it.live("comes record by record, each as soon as there is something to say", () =>
+describe("chat over a socket", () => {
+  it.live("a streamed chat sends each record as soon as its text is known", () =>
     Effect.gen(function* () {
-      // Draws a token only when the one before it was read at the other end.
+      // Samples the next token only after the client has read the previous one.
       const text = "Hello!"
       let next = () => {}
       const backend: ModelHost.Backend = {
@@ -175,12 +175,12 @@ describe("a chat over a socket", () => {
       expect(rest).toBe("")
       expect(records.every((record) => record.startsWith("data: "))).toBe(true)
       expect(records.at(-1)).toBe("data: [DONE]")
-      const told: Array<Json> = records.slice(0, -1).map((record) => JSON.parse(record.slice("data: ".length)))
-      expect(new Set(told.map(({ id, object }) => `${id} ${object}`)).size).toBe(1)
-      expect(told[0].choices[0].delta).toEqual({ role: "assistant", content: "" })
-      expect(told.slice(1, -2).map(({ choices }) => choices[0].delta.content)).toEqual([...text])
-      expect(told.at(-2).choices[0]).toMatchObject({ delta: {}, finish_reason: "length" })
-      expect(told.at(-1)).toMatchObject({ choices: [], usage: { completion_tokens: text.length } })
+      const chunks: Array<Json> = records.slice(0, -1).map((record) => JSON.parse(record.slice("data: ".length)))
+      expect(new Set(chunks.map(({ id, object }) => `${id} ${object}`)).size).toBe(1)
+      expect(chunks[0].choices[0].delta).toEqual({ role: "assistant", content: "" })
+      expect(chunks.slice(1, -2).map(({ choices }) => choices[0].delta.content)).toEqual([...text])
+      expect(chunks.at(-2).choices[0]).toMatchObject({ delta: {}, finish_reason: "length" })
+      expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { completion_tokens: text.length } })
     }).pipe(Effect.scoped),
   )
 })

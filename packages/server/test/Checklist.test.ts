@@ -1,4 +1,4 @@
-/** What the official SDK needs of a server, point by point. */
+/** Checks, point by point, what the official SDK needs from a server. */
 import { connect } from "node:net"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
@@ -13,7 +13,7 @@ const run = <A, E>(program: (raw: Raw.Raw) => Effect.Effect<A, E>, options: Serv
 const config = { sdk_version: "0.36.0" }
 const protobuf = { accept: "application/x-protobuf" }
 
-/** A sampler of the base model, and how it is asked. */
+/** Creates a sampler of the base model and returns a function that samples from it. */
 const sampling = ({ post, session }: Raw.Raw) =>
   Effect.gen(function* () {
     const request = { session_id: yield* session, sampling_session_seq_id: 0, base_model: StandInModel.name }
@@ -32,8 +32,8 @@ const sampling = ({ post, session }: Raw.Raw) =>
       )
   })
 
-describe("a server for the official SDK", () => {
-  it.effect("1. answers client/config, client/dynamic_config and create_session", () =>
+describe("compatibility with the official SDK", () => {
+  it.effect("1. TinkerServer answers client/config, client/dynamic_config and create_session", () =>
     run(({ post }) =>
       Effect.gen(function* () {
         expect((yield* post("client/config", config)).body).toMatchObject({ pjwt_auth_enabled: false })
@@ -47,7 +47,7 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  it.effect("2. gives every submitted call a request_id, and samples their sequence ids", () =>
+  it.effect("2. TinkerServer returns a request_id for every submitted call, and sequence ids for samples", () =>
     run((raw) =>
       Effect.gen(function* () {
         const { model, post, session } = raw
@@ -74,16 +74,16 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  // 3, polls that are held, and 5, numbers in order, are in Protocol.test.ts.
+  // Points 3 (held polls) and 5 (order of sequence numbers) are in Protocol.test.ts.
 
-  it.effect("4. tells samples and passes as protobuf, everything else as JSON", () =>
+  it.effect("4. TinkerServer returns samples and passes as protobuf, everything else as JSON", () =>
     run((raw) =>
       Effect.gen(function* () {
         const { model, post, session } = raw
         const id = yield* model(yield* session)
-        const typeOf = (told: Raw.Told) =>
+        const typeOf = (reply: Raw.Reply) =>
           Effect.map(
-            post("retrieve_future", { request_id: told.body.request_id, allow_metadata_only: true }, protobuf),
+            post("retrieve_future", { request_id: reply.body.request_id, allow_metadata_only: true }, protobuf),
             ({ headers }) => headers["content-type"],
           )
         expect(yield* typeOf(yield* post("forward_backward", Raw.pass(id, 1)))).toBe("application/x-protobuf")
@@ -100,7 +100,7 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  it.effect("6. knows a request again by its number, whatever its idempotency key", () =>
+  it.effect("6. TinkerServer recognizes a repeated request by its number, whatever its idempotency key", () =>
     run((raw) =>
       Effect.gen(function* () {
         const { ask, model, post, result, session } = raw
@@ -112,7 +112,7 @@ describe("a server for the official SDK", () => {
         yield* result(first)
         expect((yield* save("3")).body).toEqual(first.body)
         expect((yield* ask("GET", "checkpoints")).body.checkpoints.length).toBe(1)
-        // Another number for the sampler is the same save.
+        // A different sampler number is still the same save.
         const ephemeral = (sampler: number) =>
           post("save_weights_for_sampler", { model_id: id, seq_id: 2, sampling_session_seq_id: sampler })
         expect((yield* ephemeral(8)).body).toEqual((yield* ephemeral(7)).body)
@@ -123,18 +123,18 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  it.effect("7. names each metric with the rule that combines it, and has no mean of nothing", () =>
+  it.effect("7. every metric name ends with its reduction, and optim_step returns no mean", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)
         const pass = yield* post("forward_backward", Raw.pass(id, 1))
-        const told = yield* post(
+        const reply = yield* post(
           "retrieve_future",
           { request_id: pass.body.request_id, allow_metadata_only: false },
           { accept: "application/json" },
         )
         const step = yield* result(yield* post("optim_step", Raw.step(id, 2)))
-        const names = [...Object.keys(told.body.metrics), ...Object.keys(step.body.metrics)]
+        const names = [...Object.keys(reply.body.metrics), ...Object.keys(step.body.metrics)]
         expect(names.length).toBeGreaterThan(2)
         for (const name of names) expect(name).toMatch(/^[^:]+:(sum|mean|min|max|unique|slack|hash2)$/)
         expect(Object.keys(step.body.metrics).filter((name) => /:(mean|slack)$/.test(name))).toEqual([])
@@ -142,7 +142,7 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  it.live("8. sends errors with their length and as they are, over a socket", () =>
+  it.live("8. NodeTinkerServer sends errors uncompressed and with a content-length", () =>
     Effect.gen(function* () {
       const server = yield* Effect.provideService(
         TinkerServer.make(),
@@ -151,7 +151,7 @@ describe("a server for the official SDK", () => {
       )
       const { port } = yield* NodeTinkerServer.listen(server, { port: 0 })
       const body = JSON.stringify({ session_id: "x", model_seq_id: 0, base_model: "no/such" })
-      const told = yield* Effect.async<string>((resume) => {
+      const reply = yield* Effect.async<string>((resume) => {
         const socket = connect(port, "127.0.0.1", () =>
           socket.write(
             `POST /api/v1/create_model HTTP/1.1\r\nhost: x\r\nx-api-key: tml-a\r\naccept-encoding: gzip, zstd\r\n` +
@@ -162,7 +162,7 @@ describe("a server for the official SDK", () => {
         socket.on("data", (part) => (all += part))
         socket.on("close", () => resume(Effect.succeed(all)))
       })
-      const [head = "", rest = ""] = told.split("\r\n\r\n")
+      const [head = "", rest = ""] = reply.split("\r\n\r\n")
       expect(head).toMatch(/^HTTP\/1\.1 404 /)
       expect(/content-length: (\d+)/i.exec(head)?.[1]).toBe(String(rest.length))
       expect(head).not.toMatch(/content-encoding|transfer-encoding/i)
@@ -170,22 +170,22 @@ describe("a server for the official SDK", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.effect("8. tells whose fault it was in lower case; 9. and never 409 to who asks for a result", () =>
+  it.effect("8. and 9. a failed request returns a lowercase category with status 200, never 409", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)
         yield* result(yield* post("save_weights", { model_id: id, seq_id: 1, path: "a" }))
-        // The same name again: it is accepted, and fails.
-        const told = yield* result(yield* post("save_weights", { model_id: id, seq_id: 2, path: "a" }))
-        expect([told.status, told.body]).toEqual([
+        // Saving under the same name again is accepted, but fails.
+        const reply = yield* result(yield* post("save_weights", { model_id: id, seq_id: 2, path: "a" }))
+        expect([reply.status, reply.body]).toEqual([
           200,
-          { error: expect.stringContaining("exists already"), category: "user" },
+          { error: expect.stringContaining("already exists"), category: "user" },
         ])
       }),
     ),
   )
 
-  it.effect("9. says 410 to who waits for what will not come any more", () =>
+  it.effect("9. polls of a finished session get 410", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const sessionId = yield* session
@@ -197,7 +197,7 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  it.effect("10. issues tokens that live much longer than 300 seconds, whatever it was told", () =>
+  it.effect("10. tokens live at least ten minutes, even if a shorter lifetime is configured", () =>
     run(
       ({ post }) =>
         Effect.gen(function* () {
@@ -210,7 +210,7 @@ describe("a server for the official SDK", () => {
     ),
   )
 
-  it.effect("11. takes X-API-Key and a bearer, headers that it does not know, and no body that it can't read", () =>
+  it.effect("11. TinkerServer accepts X-API-Key, bearer tokens and unknown headers, and refuses zstd bodies", () =>
     run(
       ({ ask, post, server }) =>
         Effect.gen(function* () {
@@ -233,14 +233,14 @@ describe("a server for the official SDK", () => {
             "content-type": "application/x-protobuf",
           })
           expect([zstd.status, zstd.body.detail]).toEqual([415, expect.stringContaining("zstd")])
-          // So the flag that makes clients send it is off.
+          // The flag that makes clients send zstd is therefore off.
           expect((yield* post("client/config", config)).body.proto_compress_fwdbwd ?? false).toBe(false)
         }),
       { apiKeys: [Redacted.make("tml-a")] },
     ),
   )
 
-  it.effect("12. accepts telemetry, whatever is in it", () =>
+  it.effect("12. TinkerServer accepts any telemetry", () =>
     run(({ post }) =>
       Effect.gen(function* () {
         for (const body of [{}, "no json", { events: [{ event: "NEW" }], session_id: "x" }])

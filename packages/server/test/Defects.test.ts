@@ -1,4 +1,4 @@
-/** What was found wrong with other servers of this API, and is not wrong with this one and its engine. */
+/** Checks that defects found in other servers of this API do not exist in this server and its engine. */
 import { describe, expect, it, layer } from "@effect/vitest"
 import { LocalTinker } from "@effect-tinker/server"
 import { Effect, Layer, Option, Redacted } from "effect"
@@ -36,14 +36,14 @@ const make = (seed = 1) =>
     service.createLoraTrainingClient({ baseModel, rank: 8, seed }),
   )
 
-/** The losses of three steps. */
+/** Trains for three steps and returns the losses. */
 const losses = (training: TrainingClient.Service) =>
   Effect.forEach([1, 2, 3], () =>
     Effect.map(training.trainStep(data, Loss.crossEntropy, adam), ({ metrics }) => metrics["loss:sum"]),
   )
 
-layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server with its engine", (it) => {
-  it.scoped("a token outside the vocabulary is refused, and spoils nothing for anybody", () =>
+layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server with the embedded engine", (it) => {
+  it.scoped("a token outside the vocabulary is refused and affects no model", () =>
     Effect.gen(function* () {
       const expected = yield* losses(yield* make())
       const bystander = yield* make()
@@ -52,12 +52,12 @@ layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server 
         const error = yield* Effect.flip(offender.forwardBackward([bad], Loss.crossEntropy))
         expect([error._tag, error.message]).toEqual(["RequestRejected", expect.stringContaining("5000 is not in")])
       }
-      // The one that sent it, one that was there, and one that comes after.
+      // The model that was sent the token, an existing one, and a new one.
       for (const training of [offender, bystander, yield* make()]) expect(yield* losses(training)).toEqual(expected)
     }),
   )
 
-  it.scoped("sampling an older checkpoint leaves training alone", () =>
+  it.scoped("sampling an older checkpoint does not affect training", () =>
     Effect.gen(function* () {
       const service = yield* ServiceClient.ServiceClient
       const training = yield* make()
@@ -70,36 +70,36 @@ layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server 
     }),
   )
 
-  it.scoped("gradients that were not used end with their model", () =>
+  it.scoped("unused gradients do not leak into other models", () =>
     Effect.gen(function* () {
       const expected = yield* losses(yield* make())
       yield* Effect.scoped(Effect.flatMap(make(), (dirty) => dirty.forwardBackward(other, Loss.crossEntropy)))
       expect(yield* losses(yield* make())).toEqual(expected)
-      // Nor do they go from one that is there to another.
+      // They do not leak between two loaded models either.
       const dirty = yield* make()
       yield* dirty.forwardBackward(other, Loss.crossEntropy)
       expect(yield* losses(yield* make())).toEqual(expected)
-      // They count where they belong.
+      // They do count for their own model.
       expect(yield* losses(dirty)).not.toEqual(expected)
     }),
   )
 
-  it.scoped("a request that was refused or failed blocks nobody, its own client neither", () =>
+  it.scoped("a refused or failed request does not block later requests", () =>
     Effect.gen(function* () {
       const expected = yield* losses(yield* make())
       const training = yield* make()
-      // Refused when it comes…
+      // Refused on arrival.
       yield* Effect.flip(training.forwardBackward([datum([9999], [1])], Loss.crossEntropy))
       yield* Effect.flip(training.loadState(`tinker://${training.modelId}/weights/nothing`))
-      // …and failed when it is done.
+      // Accepted, but fails when it runs.
       yield* training.saveState("twice")
       const failed = yield* Effect.flip(training.saveState("twice"))
-      expect(failed.message).toContain("exists already")
+      expect(failed.message).toContain("already exists")
       expect(yield* losses(training)).toEqual(expected)
     }),
   )
 
-  it.scoped("seeds are honoured: of adapters and of samples", () =>
+  it.scoped("adapters and samples follow from their seeds", () =>
     Effect.gen(function* () {
       const [one, same, another] = [yield* make(5), yield* make(5), yield* make(6)]
       const expected = yield* losses(one)
@@ -118,7 +118,7 @@ layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server 
     }),
   )
 
-  it.scoped("what an adapter and an update are asked to be, they are", () =>
+  it.scoped("adapter and optimizer options take effect", () =>
     Effect.gen(function* () {
       const service = yield* ServiceClient.ServiceClient
       const after = (options: object, update: Optimizer.Optimizer) =>
@@ -134,7 +134,7 @@ layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server 
         yield* after({ trainUnembed: false }, adam),
         yield* after({ rank: 4 }, adam),
         yield* after({}, Optimizer.adam({ learningRate: 1e-2, weightDecay: 0.5 })),
-        // Adam forgets the size of a gradient but for eps.
+        // Adam is invariant to the gradient scale except for eps.
         yield* after({}, Optimizer.adam({ learningRate: 1e-2, eps: 1e-2, gradClipNorm: 0 })),
         yield* after({}, Optimizer.adam({ learningRate: 1e-2, eps: 1e-2, gradClipNorm: 1e-3 })),
       ]
@@ -142,22 +142,24 @@ layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server 
     }),
   )
 
-  it.scoped("an answer ends at the model's end by itself, and a prompt has a log probability for each token", () =>
-    Effect.gen(function* () {
-      const service = yield* ServiceClient.ServiceClient
-      const sampler = yield* service.createSamplingClient({ baseModel })
-      const { sequences } = yield* sampler.sample({
-        prompt: [10, 20],
-        numSamples: 16,
-        params: { maxTokens: 200, seed: 1 },
-      })
-      expect(sequences.filter(({ stopReason }) => stopReason === "stop").length).toBeGreaterThan(0)
-      const logprobs = yield* sampler.computeLogprobs([10, 20, 30])
-      expect([...logprobs].map(Number.isNaN)).toEqual([true, false, false])
-    }),
+  it.scoped(
+    "sequences end at the model's end token, and prompts have a log probability for each token but the first",
+    () =>
+      Effect.gen(function* () {
+        const service = yield* ServiceClient.ServiceClient
+        const sampler = yield* service.createSamplingClient({ baseModel })
+        const { sequences } = yield* sampler.sample({
+          prompt: [10, 20],
+          numSamples: 16,
+          params: { maxTokens: 200, seed: 1 },
+        })
+        expect(sequences.filter(({ stopReason }) => stopReason === "stop").length).toBeGreaterThan(0)
+        const logprobs = yield* sampler.computeLogprobs([10, 20, 30])
+        expect([...logprobs].map(Number.isNaN)).toEqual([true, false, false])
+      }),
   )
 
-  it.scoped("a checkpoint is listed, published, withdrawn, and ends when it was told to", () =>
+  it.scoped("a checkpoint can be listed, published and unpublished, and has an expiry time", () =>
     Effect.gen(function* () {
       const rest = yield* RestClient.RestClient
       const training = yield* make()
@@ -171,14 +173,14 @@ layer(clients, { excludeTestServices: true, timeout: "2 minutes" })("the server 
       expect((yield* find)?.public).toBe(true)
       yield* rest.unpublishCheckpoint(path)
       expect((yield* find)?.public).toBe(false)
-      // An address that a client can open, not a path of the server's disk.
+      // A URL that a client can open, not a path on the server.
       expect((yield* rest.getCheckpointArchiveUrl(path)).url).toMatch(/^http:\/\//)
     }),
   )
 })
 
-describe("bad input", () => {
-  it.effect("gets 4xx with the field at once, and no words about the server's insides", () =>
+describe("invalid input", () => {
+  it.effect("invalid requests get 4xx with the field name and no server internals", () =>
     Effect.gen(function* () {
       const { model, post, session } = yield* Raw.make()
       const id = yield* model(yield* session)
@@ -200,7 +202,7 @@ describe("bad input", () => {
           "forward_backward",
           pass(() => ({ data: [{ ...first, model_input: { chunks: [image] } }] })),
           400,
-          "text only",
+          "only text",
         ],
         [
           "forward_backward",
@@ -208,15 +210,15 @@ describe("bad input", () => {
           400,
           "target_tokens",
         ],
-        ["optim_step", Raw.step("nobody:train:0", 1), 404, "nobody"],
+        ["optim_step", Raw.step("unknown:train:0", 1), 404, "unknown"],
         ["save_weights", { model_id: id, seq_id: 1, path: "bad name/../x" }, 400, "path"],
         ["retrieve_future", { request_id: "not-a-number", allow_metadata_only: false }, 404, "not-a-number"],
         ["create_model", { session_id: id.split(":")[0], model_seq_id: 3, base_model: "x" }, 400, "base_model"],
       ]
       for (const [path, body, status, words] of refused) {
-        const told = yield* post(path, body)
-        expect([path, told.status, JSON.stringify(told.body)]).toEqual([path, status, expect.stringContaining(words)])
-        expect(JSON.stringify(told.body)).not.toMatch(/node_modules|\.ts:|at \w+ \(/)
+        const reply = yield* post(path, body)
+        expect([path, reply.status, JSON.stringify(reply.body)]).toEqual([path, status, expect.stringContaining(words)])
+        expect(JSON.stringify(reply.body)).not.toMatch(/node_modules|\.ts:|at \w+ \(/)
       }
     }).pipe(Effect.scoped, VirtualTime.run),
   )

@@ -18,8 +18,8 @@ const directory = Effect.acquireRelease(
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
 )
 
-/** A server of its own for a part of a program; its end takes everything that was in memory. */
-const life = <A, E, R>(dataDirectory: string, program: Effect.Effect<A, E, R>) =>
+/** Runs a program on a fresh server; everything in memory is lost when it ends. */
+const withServer = <A, E, R>(dataDirectory: string, program: Effect.Effect<A, E, R>) =>
   Effect.scoped(program).pipe(
     Effect.provide(Layer.fresh(Local.layer({ dataDirectory, snapshotEvery: 3 }))),
   ) as Effect.Effect<A, unknown>
@@ -36,18 +36,18 @@ const losses = Effect.gen(function* () {
   )
 })
 
-describe("a data directory", () => {
-  it.effect("has the model of a run that goes on after a restart, with and without a snapshot", () =>
+describe("data directory", () => {
+  it.effect("a training run continues after a server restart, with and without a snapshot", () =>
     Effect.gen(function* () {
       const expected = yield* Local.run(losses)
       for (const split of [1, 4, 7]) {
         const path = yield* directory
         const journal = yield* TrainingJournal.memory
-        const before = yield* life(
+        const before = yield* withServer(
           path,
           Effect.gen(function* () {
             const service = yield* ServiceClient.ServiceClient
-            // A scope that fails sends no finish: the session is to be taken up again.
+            // A failing scope does not finish the session, so it can be resumed.
             const crashing = yield* Scope.make()
             const training = yield* Scope.extend(
               service.createLoraTrainingClient({ baseModel: Local.baseModel, seed: 5, journal }),
@@ -61,7 +61,7 @@ describe("a data directory", () => {
             return yield* Effect.die([...all].map(({ metrics }) => metrics))
           }),
         ).pipe(Effect.catchAllDefect((all) => Effect.succeed(all as ReadonlyArray<unknown>)))
-        const after = yield* life(
+        const after = yield* withServer(
           path,
           Effect.gen(function* () {
             const service = yield* ServiceClient.ServiceClient
@@ -79,7 +79,7 @@ describe("a data directory", () => {
     }).pipe(Effect.scoped, VirtualTime.run),
   )
 
-  it.live("has a model that was made of a checkpoint, which is gone by then", () =>
+  it.live("a model created from a checkpoint survives a restart after the checkpoint was deleted", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const lossOf = ({ post }: Raw.Raw, id: string, seq: number) =>
@@ -90,7 +90,7 @@ describe("a data directory", () => {
               { request_id: body.request_id, allow_metadata_only: false },
               { accept: "application/json" },
             ),
-            (told): number => told.body.metrics["loss:sum"],
+            (reply): number => reply.body.metrics["loss:sum"],
           ),
         )
       const started = Raw.make({ dataDirectory: path })
@@ -117,47 +117,49 @@ describe("a data directory", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("tells who saved, and was killed before it heard so, what was saved; files of nobody are swept away", () =>
-    Effect.gen(function* () {
-      const path = yield* directory
-      const started = Raw.make({ dataDirectory: path })
-      const weights = () => readdirSync(join(path, "files", "weights"))
-      const { accepted, request } = yield* Effect.scoped(
-        Effect.gen(function* () {
-          const { model, post, result, session } = yield* started
-          const request = { model_id: yield* model(yield* session), seq_id: 1, path: "kept" }
-          const accepted = yield* post("save_weights", request)
-          yield* result(accepted)
-          return { accepted, request }
-        }),
-      )
-      const [file] = weights()
-      // As a kill between the two leaves it: the checkpoint is there, its result is not.
-      const client = createClient({ url: `file:${join(path, "tinker.db")}` })
-      yield* Effect.promise(() =>
-        client.execute({
-          sql: "UPDATE futures SET state = 'queued', finished = NULL, result = NULL, body = ? WHERE operation = ?",
-          args: [JSON.stringify(request), "save_weights"],
-        }),
-      )
-      client.close()
-      writeFileSync(join(path, "files", "weights", "nobody"), "x")
-      writeFileSync(join(path, "files", "weights", ".part-1"), "x")
-      mkdirSync(join(path, "files", "snapshots"), { recursive: true })
-      writeFileSync(join(path, "files", "snapshots", "nobody%201"), "x")
-      yield* Effect.scoped(
-        Effect.gen(function* () {
-          const { ask, result } = yield* started
-          expect((yield* result(accepted)).body).toMatchObject({ path: expect.stringMatching(/weights\/kept$/) })
-          expect((yield* ask("GET", "checkpoints")).body.checkpoints.length).toBe(1)
-          expect(weights()).toEqual([file])
-          expect(readdirSync(join(path, "files", "snapshots"))).toEqual([])
-        }),
-      )
-    }).pipe(Effect.scoped),
+  it.live(
+    "a save that was interrupted before its result was stored completes after a restart, and orphaned files are removed",
+    () =>
+      Effect.gen(function* () {
+        const path = yield* directory
+        const started = Raw.make({ dataDirectory: path })
+        const weights = () => readdirSync(join(path, "files", "weights"))
+        const { accepted, request } = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const { model, post, result, session } = yield* started
+            const request = { model_id: yield* model(yield* session), seq_id: 1, path: "kept" }
+            const accepted = yield* post("save_weights", request)
+            yield* result(accepted)
+            return { accepted, request }
+          }),
+        )
+        const [file] = weights()
+        // The state after a kill between the two writes: the checkpoint is stored, its result is not.
+        const client = createClient({ url: `file:${join(path, "tinker.db")}` })
+        yield* Effect.promise(() =>
+          client.execute({
+            sql: "UPDATE futures SET state = 'queued', finished = NULL, result = NULL, body = ? WHERE operation = ?",
+            args: [JSON.stringify(request), "save_weights"],
+          }),
+        )
+        client.close()
+        writeFileSync(join(path, "files", "weights", "orphan"), "x")
+        writeFileSync(join(path, "files", "weights", ".part-1"), "x")
+        mkdirSync(join(path, "files", "snapshots"), { recursive: true })
+        writeFileSync(join(path, "files", "snapshots", "orphan%201"), "x")
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const { ask, result } = yield* started
+            expect((yield* result(accepted)).body).toMatchObject({ path: expect.stringMatching(/weights\/kept$/) })
+            expect((yield* ask("GET", "checkpoints")).body.checkpoints.length).toBe(1)
+            expect(weights()).toEqual([file])
+            expect(readdirSync(join(path, "files", "snapshots"))).toEqual([])
+          }),
+        )
+      }).pipe(Effect.scoped),
   )
 
-  it.live("has no weights of samplers without a name, once their session is over", () =>
+  it.live("weights of unnamed samplers are deleted when their session ends", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { model, post, result, session } = yield* Raw.make({ dataDirectory: path })
@@ -172,10 +174,10 @@ describe("a data directory", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.effect("has checkpoints and results, of sessions that are over, too", () =>
+  it.effect("checkpoints and results survive a restart", () =>
     Effect.gen(function* () {
       const path = yield* directory
-      const first = yield* life(
+      const first = yield* withServer(
         path,
         Effect.gen(function* () {
           const service = yield* ServiceClient.ServiceClient
@@ -191,8 +193,8 @@ describe("a data directory", () => {
           })
           return yield* Effect.die({ path: saved.path, requestId: accepted.requestId })
         }),
-      ).pipe(Effect.catchAllDefect((told) => Effect.succeed(told as { path: string; requestId: string })))
-      yield* life(
+      ).pipe(Effect.catchAllDefect((saved) => Effect.succeed(saved as { path: string; requestId: string })))
+      yield* withServer(
         path,
         Effect.gen(function* () {
           const rest = yield* RestClient.RestClient

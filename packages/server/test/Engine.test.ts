@@ -1,4 +1,4 @@
-/** The server with the engine that it is shipped with, on its thread. */
+/** Tests the server with the embedded engine on a worker thread. */
 import { describe, expect, it } from "@effect/vitest"
 import { ChatClient, Loss, Optimizer, RateLimiter, RestClient, ServiceClient, TinkerConfig } from "effect-tinker"
 import * as Transport from "effect-tinker/Transport"
@@ -18,7 +18,7 @@ const data = Array.from({ length: 4 }, (_, i) => ({
   inputs: { targetTokens: [20 + i, 30 + i, 40 + i], weights: [1, 1, 1] },
 }))
 
-/** Name, type and shape of every tensor of a safetensors file. */
+/** Returns name, type and shape of every tensor of a safetensors file. */
 const header = (
   bytes: Uint8Array,
 ): Record<string, { readonly dtype: string; readonly shape: ReadonlyArray<number> }> => {
@@ -26,9 +26,9 @@ const header = (
   return JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)))
 }
 
-describe("the embedded engine", () => {
+describe("EngineHost", () => {
   it.live(
-    "trains, samples, talks, and exports an adapter in the layout of PEFT",
+    "LocalTinker trains, samples, chats, and exports an adapter in PEFT format",
     () =>
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -50,7 +50,7 @@ describe("the embedded engine", () => {
         const { sequences } = yield* sampler.sample({ prompt: [10, 21], params: { maxTokens: 5, seed: 1, stop: [] } })
         expect(sequences[0]?.tokens.length).toBe(5)
 
-        // Talks, whole and as it comes: the same for the same seed.
+        // A complete and a streamed chat give the same text for the same seed.
         const chat = yield* ChatClient.ChatClient
         const { path } = yield* training.saveWeightsForSampler("talker")
         const request = { model: path, messages: [{ role: "user" as const, content: "hello" }], seed: 3, maxTokens: 12 }
@@ -64,7 +64,7 @@ describe("the embedded engine", () => {
         expect((yield* chat.models).map(({ id }) => id)).toEqual([baseModel, path])
         expect((yield* Effect.flip(chat.chat({ ...request, model: "no/such" })))._tag).toBe("NotFound")
 
-        // The archive, from the address that it is at.
+        // Downloads the archive from its URL.
         const rest = yield* RestClient.RestClient
         const http = yield* HttpClient.HttpClient
         const { url } = yield* rest.getCheckpointArchiveUrl(path)
@@ -84,8 +84,8 @@ describe("the embedded engine", () => {
         const names = Object.keys(tensors)
         expect(names.every((name) => /^base_model\.model\..+\.lora_(A|B)\.weight$/.test(name))).toBe(true)
         for (const [name, { shape }] of Object.entries(tensors)) expect(shape[name.includes("lora_A") ? 0 : 1]).toBe(4)
-        const strange = yield* http.get(url.replace(/.\/talker/, "x/talker"))
-        expect(strange.status).toBe(403)
+        const forged = yield* http.get(url.replace(/.\/talker/, "x/talker"))
+        expect(forged.status).toBe(403)
       }).pipe(Effect.scoped, Effect.provide(clients)),
     120_000,
   )

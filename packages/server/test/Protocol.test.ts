@@ -15,7 +15,7 @@ const run = <A, E>(
 
 const json = { accept: "application/json" }
 
-/** The model waits for it to be opened. */
+/** Creates a promise that blocks the model until `open` is called. */
 const gate = () => {
   let open = () => {}
   const opened = new Promise<void>((resolve) => {
@@ -24,8 +24,8 @@ const gate = () => {
   return { open: () => open(), opened }
 }
 
-describe("numbers", () => {
-  it.effect("are done in order, whichever comes first", () =>
+describe("sequence numbers", () => {
+  it.effect("requests run in the order of their sequence numbers, whatever their order of arrival", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)
@@ -44,7 +44,7 @@ describe("numbers", () => {
     ),
   )
 
-  it.effect("are answered again by the first result, and with 409 to another body", () =>
+  it.effect("a repeated sequence number gets the same answer, or 409 if the body differs", () =>
     run(({ model, post, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)
@@ -57,7 +57,7 @@ describe("numbers", () => {
     ),
   )
 
-  it.live("of a large pass are told again by either wire", () =>
+  it.live("a large pass is recognized as a repetition across protobuf and JSON", () =>
     Effect.scoped(
       Effect.flatMap(Raw.make(), ({ model, post, session }) =>
         Effect.gen(function* () {
@@ -70,7 +70,7 @@ describe("numbers", () => {
           const batch = Either.getOrThrow(Loss.prepareUnknown(Loss.crossEntropy, data))
           const request = { modelId, seqId: 1, batch, forwardOnly: false }
           const bytes = Either.getOrThrow(ForwardBackward.toProtobuf(request))
-          // Large enough to be read in turns.
+          // Large enough to be processed in several steps.
           expect(bytes.length).toBeGreaterThan(64 * 1024)
           const first = yield* post("forward_backward", bytes, { "content-type": "application/x-protobuf" })
           expect(first.status).toBe(200)
@@ -83,37 +83,37 @@ describe("numbers", () => {
     ),
   )
 
-  it.effect("of refused requests keep nobody waiting, and may be used again", () =>
+  it.effect("the sequence number of a refused request is skipped and can be used again", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)
         const refused = yield* post("forward_backward", Raw.pass(id, 1, [1, 9999, 3]))
         expect([refused.status, refused.body.detail]).toEqual([400, expect.stringContaining("tokens[1]: 9999")])
-        // The reference goes on with the next number…
+        // The official SDK continues with the next number.
         expect((yield* result(yield* post("optim_step", Raw.step(id, 2)))).status).toBe(200)
-        // …and our own client with the same.
+        // Our own client reuses the same number.
         expect((yield* result(yield* post("forward_backward", Raw.pass(id, 1)))).status).toBe(200)
       }),
     ),
   )
 
-  it.effect("that never come are given up in the end", () =>
+  it.effect("a request fails if an earlier sequence number never arrives", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)
         const held = yield* post("optim_step", Raw.step(id, 2))
-        let told = yield* result(held)
-        expect([told.status, told.body.queue_state_reason]).toEqual([408, "seq_id 1 has not arrived"])
-        while (told.status === 408) told = yield* result(held)
-        expect(told.body).toEqual({ error: expect.stringContaining("seq_id 1 never arrived"), category: "user" })
+        let reply = yield* result(held)
+        expect([reply.status, reply.body.queue_state_reason]).toEqual([408, "seq_id 1 has not arrived"])
+        while (reply.status === 408) reply = yield* result(held)
+        expect(reply.body).toEqual({ error: expect.stringContaining("seq_id 1 never arrived"), category: "user" })
         expect((yield* result(yield* post("optim_step", Raw.step(id, 3)))).body.metrics).toBeDefined()
       }),
     ),
   )
 })
 
-describe("polls", () => {
-  it.effect("are held below 45 seconds, then told the state of the queue", () =>
+describe("retrieve_future", () => {
+  it.effect("a poll is held for 30 seconds and then gets 408 with the queue state", () =>
     Effect.gen(function* () {
       const { open, opened } = gate()
       yield* run(
@@ -122,9 +122,9 @@ describe("polls", () => {
             const id = yield* model(yield* session)
             const accepted = yield* post("forward_backward", Raw.pass(id, 1))
             const before = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
-            const told = yield* result(accepted)
+            const reply = yield* result(accepted)
             const after = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
-            expect(told).toMatchObject({ status: 408, body: { type: "try_again", queue_state: "active" } })
+            expect(reply).toMatchObject({ status: 408, body: { type: "try_again", queue_state: "active" } })
             expect(after - before).toBe(30_000)
             const waiting = yield* Effect.fork(result(accepted))
             open()
@@ -136,7 +136,7 @@ describe("polls", () => {
     }),
   )
 
-  it.effect("of unknown futures get 404, and of others' too", () =>
+  it.effect("polls of unknown futures and of other users' futures get 404", () =>
     run(
       ({ model, post, result, session }) =>
         Effect.gen(function* () {
@@ -155,8 +155,8 @@ describe("polls", () => {
   )
 })
 
-describe("keys", () => {
-  it.effect("open the door, and others get 401", () =>
+describe("API keys", () => {
+  it.effect("only configured API keys are accepted, and each sees only its own sessions", () =>
     run(
       ({ ask, session }) =>
         Effect.gen(function* () {
@@ -173,7 +173,7 @@ describe("keys", () => {
     ),
   )
 
-  it.effect("are exchanged for tokens, which end", () =>
+  it.effect("an API key can be exchanged for a token that expires", () =>
     run(
       ({ ask, post }) =>
         Effect.gen(function* () {
@@ -190,7 +190,7 @@ describe("keys", () => {
 })
 
 describe("sessions", () => {
-  it.effect("are over when their client is not heard of any more", () =>
+  it.effect("a session expires without heartbeats", () =>
     run(
       ({ model, post, session }) =>
         Effect.gen(function* () {
@@ -208,22 +208,22 @@ describe("sessions", () => {
     ),
   )
 
-  it.effect("have results for an hour after their end", () =>
+  it.effect("results can be retrieved for one hour after their session ended", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const id = yield* session
         const accepted = yield* post("optim_step", Raw.step(yield* model(id), 1))
-        const told = yield* result(accepted)
+        const reply = yield* result(accepted)
         yield* post(`sessions/${id}/finish`, { reason: { type: "success" }, detail: null })
         yield* Effect.sleep("50 minutes")
-        expect(yield* result(accepted)).toEqual(told)
+        expect(yield* result(accepted)).toEqual(reply)
         yield* Effect.sleep("15 minutes")
         expect((yield* result(accepted)).status).toBe(404)
       }),
     ),
   )
 
-  it.effect("are made once, however often they are asked for under one key", () =>
+  it.effect("create_session with the same idempotency key creates one session", () =>
     run(({ ask, post }) =>
       Effect.gen(function* () {
         const key = { "x-idempotency-key": "k" }
@@ -236,8 +236,8 @@ describe("sessions", () => {
   )
 })
 
-describe("requests that make no sense", () => {
-  it.effect("are refused with the field, and change nothing", () =>
+describe("invalid requests", () => {
+  it.effect("invalid requests are refused with the field name and change nothing", () =>
     run(({ ask, model, post, session }) =>
       Effect.gen(function* () {
         const id = yield* session
@@ -252,7 +252,7 @@ describe("requests that make no sense", () => {
             400,
             "rank",
           ],
-          ["create_model", { session_id: "nobody", model_seq_id: 5, base_model: baseModel }, 404, "nobody"],
+          ["create_model", { session_id: "unknown", model_seq_id: 5, base_model: baseModel }, 404, "unknown"],
           ["optim_step", { model_id: modelId, seq_id: 1 }, 422, "adamParams"],
           ["save_weights", { model_id: modelId, seq_id: 1, path: "../x" }, 400, "path"],
           [
@@ -269,13 +269,17 @@ describe("requests that make no sense", () => {
           ],
         ]
         for (const [path, body, status, words] of refusals) {
-          const told = yield* post(path, body)
-          expect([path, told.status, JSON.stringify(told.body)]).toEqual([path, status, expect.stringContaining(words)])
+          const reply = yield* post(path, body)
+          expect([path, reply.status, JSON.stringify(reply.body)]).toEqual([
+            path,
+            status,
+            expect.stringContaining(words),
+          ])
         }
-        const strange = Raw.pass(modelId, 1)
-        strange.forward_backward_input.data[0]!.loss_fn_inputs.weights.data = [1]
-        strange.forward_backward_input.data[0]!.loss_fn_inputs.weights.shape = [1]
-        expect((yield* post("forward_backward", strange)).body.detail).toContain("loss_fn_inputs.weights")
+        const invalid = Raw.pass(modelId, 1)
+        invalid.forward_backward_input.data[0]!.loss_fn_inputs.weights.data = [1]
+        invalid.forward_backward_input.data[0]!.loss_fn_inputs.weights.shape = [1]
+        expect((yield* post("forward_backward", invalid)).body.detail).toContain("loss_fn_inputs.weights")
         expect((yield* ask("GET", "nowhere")).status).toBe(404)
         expect((yield* ask("PUT", "optim_step")).status).toBe(405)
         expect((yield* ask("GET", "training_runs?limit=x")).status).toBe(422)
@@ -286,7 +290,7 @@ describe("requests that make no sense", () => {
 })
 
 describe("gradients", () => {
-  it.effect("never leak from one model to another", () =>
+  it.effect("gradients do not leak from one model to another", () =>
     run(({ model, post, result, session }) =>
       Effect.gen(function* () {
         const loss = (id: string, from: number) =>
@@ -294,12 +298,12 @@ describe("gradients", () => {
             yield* post("forward_backward", Raw.pass(id, from))
             yield* result(yield* post("optim_step", Raw.step(id, from + 1)))
             const accepted = yield* post("forward_backward", Raw.pass(id, from + 2))
-            const told = yield* post(
+            const reply = yield* post(
               "retrieve_future",
               { request_id: accepted.body.request_id, allow_metadata_only: false },
               json,
             )
-            return told.body.metrics["loss:sum"] as number
+            return reply.body.metrics["loss:sum"] as number
           })
         const id = yield* session
         const control = yield* loss(yield* model(id, 0), 1)
@@ -314,8 +318,8 @@ describe("gradients", () => {
   )
 })
 
-describe("samples", () => {
-  it.effect("are refused when too many wait, and cancelled when nobody waits any more", () =>
+describe("asample", () => {
+  it.effect("samples beyond maxQueuedSamples get 429, and cancel_future frees a slot", () =>
     Effect.gen(function* () {
       const { open, opened } = gate()
       yield* run(

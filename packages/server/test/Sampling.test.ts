@@ -22,8 +22,8 @@ const trained = Effect.gen(function* () {
   return training
 })
 
-describe("samples", () => {
-  it.effect("say what was learnt", () =>
+describe("sampling", () => {
+  it.effect("a trained sampler continues the training text", () =>
     Local.run(
       Effect.gen(function* () {
         const training = yield* trained
@@ -34,7 +34,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("honour seeds, and number of samples, and give prompt logprobs", () =>
+  it.effect("sample follows the seed, returns numSamples sequences, and returns prompt logprobs", () =>
     Local.run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -54,7 +54,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("of an old checkpoint leave training alone", () =>
+  it.effect("sampling from an older checkpoint does not affect training", () =>
     Local.run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -72,8 +72,8 @@ describe("samples", () => {
   )
 })
 
-describe("what is asked about a prompt", () => {
-  /** The log probabilities of all tokens in each place, by the likeliest. */
+describe("prompt log probabilities", () => {
+  /** Returns the log probability of any token at any prompt position. */
   const known = Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
     const sampler = yield* service.createSamplingClient({ baseModel: Local.baseModel })
@@ -85,7 +85,7 @@ describe("what is asked about a prompt", () => {
     return { sampler, prompt, at }
   })
 
-  it.effect("tokens of one's choice, dense and sparse, row i about token i + 1, and 0 for -1", () =>
+  it.effect("targetPromptLogprobs scores dense and sparse targets: row i refers to token i + 1, and -1 gives 0", () =>
     Local.run(
       Effect.gen(function* () {
         const { at, prompt, sampler } = yield* known
@@ -120,7 +120,7 @@ describe("what is asked about a prompt", () => {
     ),
   )
 
-  it.effect("tokens that are drawn in place of its own", () =>
+  it.effect("promptAltTokensK samples alternative tokens for each prompt position", () =>
     Local.run(
       Effect.gen(function* () {
         const { at, prompt, sampler } = yield* known
@@ -134,7 +134,7 @@ describe("what is asked about a prompt", () => {
         expect([...logprobs.data]).toEqual(
           [...tokens.data].map((token, i) => at(1 + Math.floor(i / 20), Number(token))),
         )
-        // Drawn, not the likeliest in order; and by the seed.
+        // Sampled by seed, not the most likely in order.
         expect(new Set([...tokens.data].slice(0, 20)).size).toBeGreaterThan(5)
         expect((yield* ask(1)).tokens.data).toEqual(tokens.data)
         expect((yield* ask(2)).tokens.data).not.toEqual(tokens.data)
@@ -142,7 +142,7 @@ describe("what is asked about a prompt", () => {
     ),
   )
 
-  it.effect("its last tokens only, the likeliest in their places too", () =>
+  it.effect("promptLogprobsLastN limits prompt and top-k log probabilities to the last tokens", () =>
     Local.run(
       Effect.gen(function* () {
         const { at, prompt, sampler } = yield* known
@@ -162,7 +162,7 @@ describe("what is asked about a prompt", () => {
     ),
   )
 
-  it.effect("what makes no sense is refused by its name", () =>
+  it.effect("sample refuses invalid prompt options by field name", () =>
     Local.run(
       Effect.gen(function* () {
         const { prompt, sampler } = yield* known
@@ -171,9 +171,9 @@ describe("what is asked about a prompt", () => {
         })
         const refused: ReadonlyArray<readonly [Partial<SamplingClient.Request>, string]> = [
           [targets([[1], [1], [1], [1]]), "target_prompt_logprobs: expected a row for each of the 3 tokens"],
-          [targets([[1], [128], [1]]), "target_prompt_logprobs[1]: 128 is not in the vocabulary"],
+          [targets([[1], [128], [1]]), "target_prompt_logprobs[1]: 128 is neither -1 nor in the vocabulary"],
           [targets([[1], [-2], [1]]), "target_prompt_logprobs[1]: -2"],
-          [targets([[-1], [-1], [-1]]), "target_prompt_logprobs: names no token"],
+          [targets([[-1], [-1], [-1]]), "target_prompt_logprobs: contains no token"],
           [{ promptLogprobs: true, promptLogprobsLastN: 4 }, "prompt_logprobs_last_n: expected at most 3"],
           [{ promptAltTokensK: 129 }, "prompt_alt_tokens_k: expected at most 128"],
           [{ topkPromptLogprobs: 129 }, "topk_prompt_logprobs: expected at most 128"],
@@ -189,7 +189,7 @@ describe("what is asked about a prompt", () => {
 })
 
 describe("checkpoints", () => {
-  it.effect("are trained on from, with the optimizer", () =>
+  it.effect("training continues from a checkpoint with its optimizer state", () =>
     Local.run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -202,7 +202,7 @@ describe("checkpoints", () => {
         const other = yield* service.createTrainingClientFromCheckpoint(path, { withOptimizer: true })
         yield* step(other)
         expect(yield* step(other)).toEqual(expected)
-        // Without it the next step is another one.
+        // Without the optimizer state, the next step differs.
         const bare = yield* service.createTrainingClientFromCheckpoint(path)
         yield* step(bare)
         expect(yield* step(bare)).not.toEqual(expected)
@@ -210,7 +210,7 @@ describe("checkpoints", () => {
     ),
   )
 
-  it.effect("are listed, published, given a time to live and deleted", () =>
+  it.effect("checkpoints can be listed, published, given a TTL and deleted", () =>
     Local.run(
       Effect.gen(function* () {
         const rest = yield* RestClient.RestClient

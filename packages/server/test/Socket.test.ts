@@ -17,7 +17,7 @@ const listen = (options: NodeTinkerServer.ListenOptions = {}) =>
     return yield* NodeTinkerServer.listen(server, { port: 0, ...options })
   })
 
-/** All that comes back for what is written as it is. */
+/** Writes a raw request and returns the raw response. */
 const raw = (port: number, text: string) =>
   Effect.async<string>((resume) => {
     const socket = connect(port, "127.0.0.1", () => socket.write(text))
@@ -27,8 +27,8 @@ const raw = (port: number, text: string) =>
     socket.on("close", () => resume(Effect.succeed(all)))
   })
 
-describe("behind a socket", () => {
-  it.live("our clients train and sample", () =>
+describe("NodeTinkerServer", () => {
+  it.live("NodeTinker clients train and sample over a socket", () =>
     Effect.gen(function* () {
       const { url } = yield* listen()
       const program = Effect.gen(function* () {
@@ -56,11 +56,11 @@ describe("behind a socket", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("a body that is too large is not read, however it comes", () =>
+  it.live("NodeTinkerServer refuses a body larger than maxBodyBytes, with and without content-length", () =>
     Effect.gen(function* () {
       const { port } = yield* listen({ maxBodyBytes: 1000 })
-      const told = yield* raw(port, "POST /api/v1/telemetry HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n")
-      expect(told).toMatch(/^HTTP\/1\.1 413 [^]*content-length: \d+[^]*larger than 1000 bytes/)
+      const reply = yield* raw(port, "POST /api/v1/telemetry HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n")
+      expect(reply).toMatch(/^HTTP\/1\.1 413 [^]*content-length: \d+[^]*exceeds 1000 bytes/)
       const chunk = `${(600).toString(16)}\r\n${"x".repeat(600)}\r\n`
       const chunked = yield* raw(
         port,
@@ -70,7 +70,7 @@ describe("behind a socket", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("headers that are too large, and clients that take too long, are sent away", () =>
+  it.live("NodeTinkerServer refuses oversized headers and slow clients", () =>
     Effect.gen(function* () {
       const { port } = yield* listen({ maxHeaderBytes: 2000, requestTimeout: "400 millis" })
       expect(yield* raw(port, `GET /api/v1/healthz HTTP/1.1\r\nx-large: ${"x".repeat(5000)}\r\n\r\n`)).toContain("431")
@@ -80,11 +80,11 @@ describe("behind a socket", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("a port that is taken is an error that says so", () =>
+  it.live("listen fails with a ListenError if the port is in use", () =>
     Effect.gen(function* () {
       const { port } = yield* listen()
       const error = yield* Effect.flip(listen({ port }))
-      expect(error.message).toContain(`can't listen on 127.0.0.1:${port}`)
+      expect(error.message).toContain(`cannot listen on 127.0.0.1:${port}`)
     }).pipe(Effect.scoped),
   )
 })

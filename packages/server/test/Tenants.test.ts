@@ -1,4 +1,4 @@
-/** What one key may have of another's, and what is left of sessions and runs. */
+/** Tests access between API keys, and what remains of sessions and runs. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
@@ -14,7 +14,7 @@ const run = <A, E>(program: (raw: Raw.Raw) => Effect.Effect<A, E>, options: Serv
 
 const asB = { "x-api-key": "tml-b" }
 
-/** A checkpoint of the first key, and a model of the second. */
+/** Creates a checkpoint of the first key and a model of the second. */
 const scene = ({ model, post, result, session }: Raw.Raw) =>
   Effect.gen(function* () {
     const mine = yield* model(yield* session)
@@ -29,8 +29,8 @@ const scene = ({ model, post, result, session }: Raw.Raw) =>
     return { mine, other, path, theirs: `${other}:train:0` }
   })
 
-describe("a weights access token", () => {
-  it.effect("opens the weights of its owner, as a key and as a token, and nothing else", () =>
+describe("weights access token", () => {
+  it.effect("a weights access token, given as key or JWT, grants access only to its owner's weights", () =>
     run(
       (raw) =>
         Effect.gen(function* () {
@@ -47,14 +47,14 @@ describe("a weights access token", () => {
           for (const token of [undefined, "tml-c", own, `${jwt}x`]) expect((yield* load(1, token)).status).toBe(404)
           for (const [i, token] of ["tml-a", jwt].entries()) {
             const accepted = yield* load(i + 1, token)
-            const told = yield* post(
+            const reply = yield* post(
               "retrieve_future",
               { request_id: accepted.body.request_id, allow_metadata_only: false },
               asB,
             )
-            expect(told.body).toMatchObject({ path, model_id: theirs })
+            expect(reply.body).toMatchObject({ path, model_id: theirs })
           }
-          // A model is made of it, and a copy.
+          // The weights can be loaded as a new model and copied.
           const made = yield* post(
             "load_weights",
             { session_id: other, model_seq_id: 1, path, optimizer: true, weights_access_token: "tml-a" },
@@ -64,7 +64,7 @@ describe("a weights access token", () => {
           expect((yield* post("copy_weights", { source_path: path }, asB)).status).toBe(404)
           const header = { ...asB, "x-tinker-weights-access-token": "tml-a" }
           expect((yield* post("copy_weights", { source_path: path }, header)).status).toBe(200)
-          // It opens nothing where it is not asked for.
+          // Other endpoints ignore the token.
           expect((yield* post("weights_info", { tinker_path: path }, header)).status).toBe(404)
           yield* Effect.sleep("2 hours")
           expect((yield* load(3, jwt)).status).toBe(404)
@@ -74,8 +74,8 @@ describe("a weights access token", () => {
   )
 })
 
-describe("a copy", () => {
-  it.effect("has a run that can be looked up, in the project that was named, and is gone on from", () =>
+describe("copy_weights", () => {
+  it.effect("copied weights get a training run in the named project that cannot be trained", () =>
     run((raw) =>
       Effect.gen(function* () {
         const { ask, post } = raw
@@ -100,8 +100,8 @@ describe("a copy", () => {
   )
 })
 
-describe("a session that is over", () => {
-  it.effect("tells so to whoever samples from what it had, and is still looked up", () =>
+describe("finished session", () => {
+  it.effect("sampling in a finished session gets 410, and the session can still be looked up", () =>
     run(({ ask, post, session }) =>
       Effect.gen(function* () {
         const id = yield* session
@@ -115,7 +115,7 @@ describe("a session that is over", () => {
           sampling_params: { max_tokens: 2 },
           num_samples: 1,
         })
-        // Not 404, which says that it never was.
+        // Not 404, which would mean that it never existed.
         expect([sample.status, sample.body.detail]).toEqual([410, `Session ${id} is finished`])
         expect((yield* ask("GET", `samplers/${sampler}`)).body).toMatchObject({ base_model: baseModel })
         expect((yield* ask("GET", `sessions/${id}`)).body.sampler_ids).toEqual([sampler])
@@ -125,7 +125,7 @@ describe("a session that is over", () => {
 })
 
 describe("results", () => {
-  it.effect("that are not held in memory are told all the same, again and again", () =>
+  it.effect("results that are not cached in memory can be retrieved repeatedly", () =>
     run(
       (raw) =>
         Effect.gen(function* () {

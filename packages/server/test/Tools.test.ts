@@ -1,4 +1,4 @@
-/** Tools, with a model that knows them: the shipped one under another chat template, taught to call one. */
+/** Tests tool calls with the shipped model under a chat template that supports tools, trained to call one. */
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -30,7 +30,7 @@ const directory = Effect.acquireRelease(
 
 const baseModel = "test/tools"
 const parameters = { type: "object", properties: { city: { type: "string" } } }
-const tools = [{ function: { name: "weather", description: "Tells it.", parameters } }]
+const tools = [{ function: { name: "weather", description: "Returns the weather.", parameters } }]
 const question = "How is the weather in Bern?"
 
 const clients = (path: string) =>
@@ -41,7 +41,7 @@ const clients = (path: string) =>
     Layer.provide(LocalTinker.layer({ models: [{ name: baseModel, directory: path }, { name: "test/plain" }] })),
   )
 
-/** What the model is to say when it is asked with these tools. */
+/** Returns a training example in which the model calls the tool. */
 const example = (path: string) =>
   Effect.gen(function* () {
     const backend = yield* TokenizerBackend.TokenizerBackend
@@ -60,7 +60,7 @@ const example = (path: string) =>
 
 describe("tools", () => {
   it.live(
-    "are rendered into the template, and calls are read out of answers, whole and streamed",
+    "chat renders tools into the template and parses tool calls, both complete and streamed",
     () =>
       Effect.gen(function* () {
         const path = yield* directory
@@ -96,7 +96,7 @@ describe("tools", () => {
           expect(streamed.choices[0]).toMatchObject({ text: "Let me see.", toolCalls: [expected] })
           expect(streamed.choices[0]?.finishReason).toEqual(Option.some("tool_calls"))
 
-          // The conversation goes on with the result; the call in the history is a part of the prompt.
+          // Continues the conversation with the tool result; the call in the history is part of the prompt.
           const answer = ChatClient.toMessage(choices[0]!)
           const after = yield* chat.chat({
             ...request,
@@ -108,7 +108,7 @@ describe("tools", () => {
           expect(count(after)).toBeGreaterThan(count(first) + 10)
           expect(count(without)).toBeLessThan(count(first))
           const refused = yield* Effect.flip(chat.chat({ ...request, model: "test/plain" }))
-          expect(refused.message).toContain("tools: the chat template of test/plain knows none")
+          expect(refused.message).toContain("tools: the chat template of test/plain does not support tools")
         }).pipe(Effect.scoped, Effect.provide(clients(path)))
       }).pipe(Effect.scoped),
     120_000,

@@ -5,8 +5,8 @@ import * as Local from "./support/Local.ts"
 
 const adam = Optimizer.adam({ learningRate: 0.3 })
 
-describe("training on a server in the process", () => {
-  it.effect("makes the loss fall", () =>
+describe("LocalTinker", () => {
+  it.effect("training on LocalTinker reduces the loss", () =>
     Local.run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient

@@ -1,4 +1,4 @@
-/** What the official SDK was recorded to send, sent to our server. */
+/** Sends recorded requests of the official SDK to our server. */
 import { readdirSync, readFileSync } from "node:fs"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -21,7 +21,7 @@ const requestsOf = (folder: string) =>
   readdirSync(new URL(folder, wire)).flatMap((file) => {
     const vector = JSON.parse(readFileSync(new URL(`${folder}/${file}`, wire), "utf8"))
     const exchanges: ReadonlyArray<{ readonly request: Recorded | null }> = vector.exchanges ?? [vector]
-    // Files are on another server in the recordings.
+    // The recordings download files from a different server.
     return exchanges.flatMap(({ request }) =>
       request?.path.includes("/api/v1/") === true ? [{ file: `${folder}/${file}`, request }] : [],
     )
@@ -29,12 +29,12 @@ const requestsOf = (folder: string) =>
 
 const all = ["vectors", "vectors-0.25.0"].flatMap(requestsOf)
 
-/** Names of the recording, as they are called here. */
+/** Replaces the model and session names of a recording. */
 const renamed = (text: string, sessionId: string): string =>
   text.replaceAll(/"base_model":"[^"]*"/g, `"base_model":"${baseModel}"`).replaceAll(/sess-\d+|session-\d+/g, sessionId)
 
 describe("recorded requests", () => {
-  it.effect("are understood: none is unknown, none breaks the server, none is answered in another shape", () =>
+  it.effect("TinkerServer understands every recorded request", () =>
     Effect.gen(function* () {
       const { ask, model, session } = yield* Raw.make()
       const seen = new Map<number, number>()
@@ -42,7 +42,7 @@ describe("recorded requests", () => {
       let last = ""
       let sessionId = ""
       for (const { file, request } of all) {
-        // Another session for each recording, with the model that it speaks of, unless it makes it.
+        // Each recording gets a new session, with a model unless the recording creates one.
         if (file !== last) {
           last = file
           sessionId = yield* session
@@ -56,7 +56,7 @@ describe("recorded requests", () => {
             : request.body === null || request.body === undefined
               ? undefined
               : renamed(JSON.stringify(request.body), sessionId)
-        const told = yield* ask(
+        const reply = yield* ask(
           request.method,
           `${renamed(request.path, sessionId)}${query === "" ? "" : `?${query}`}`,
           body,
@@ -64,17 +64,18 @@ describe("recorded requests", () => {
             Object.entries(request.headers).filter(([name]) => /^(accept|content-|x-tinker|x-idem)/.test(name)),
           ),
         )
-        seen.set(told.status, (seen.get(told.status) ?? 0) + 1)
-        const words = JSON.stringify(told.body)
-        // What the recording names is not there (404) or not for this small model (400): both are told with their names.
+        seen.set(reply.status, (seen.get(reply.status) ?? 0) + 1)
+        const words = JSON.stringify(reply.body)
+        // Names from the recording may not exist (404) or not fit this small model (400); the response names them in
+        // both cases.
         const fine =
-          told.status < 300 ||
-          (told.status === 302 && told.headers["location"] !== undefined) ||
-          (told.status === 404 && words !== '{"detail":"Not Found"}') ||
-          (told.status === 400 && /"detail":"[\w.[\]]+: /.test(words)) ||
-          (told.status === 403 && request.path.endsWith("apikey/me")) ||
-          (told.status === 415 && file.includes("zstd"))
-        if (!fine) wrong.push(`${file} ${request.method} ${request.path}: ${told.status} ${words}`)
+          reply.status < 300 ||
+          (reply.status === 302 && reply.headers["location"] !== undefined) ||
+          (reply.status === 404 && words !== '{"detail":"Not Found"}') ||
+          (reply.status === 400 && /"detail":"[\w.[\]]+: /.test(words)) ||
+          (reply.status === 403 && request.path.endsWith("apikey/me")) ||
+          (reply.status === 415 && file.includes("zstd"))
+        if (!fine) wrong.push(`${file} ${request.method} ${request.path}: ${reply.status} ${words}`)
       }
       expect(wrong).toEqual([])
       expect(all.length).toBeGreaterThan(300)

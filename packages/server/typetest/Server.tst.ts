@@ -23,8 +23,8 @@ declare const url: URL
 
 type Opening = Store.StoreError | CheckpointFiles.FileError
 
-describe("a server", () => {
-  it("needs a model host and a scope, fails only while it starts, and answers everything", () => {
+describe("TinkerServer", () => {
+  it("make needs a model host and a scope, and handle never fails", () => {
     expect(TinkerServer.make()).type.toBe<
       Effect.Effect<TinkerServer.Service, Opening, ModelHost.ModelHost | Scope.Scope>
     >()
@@ -33,7 +33,7 @@ describe("a server", () => {
     expect<TinkerServer.Service>().type.not.toBeAssignableFrom({ handle: () => "text" })
   })
 
-  it("is told its options with the names that they have, keys only as secrets", () => {
+  it("ServerOptions accepts only known options, and API keys only as Redacted", () => {
     expect(TinkerServer.make).type.toBeCallableWith({ hold: "10 seconds", jwt: "1 hour", snapshotEvery: 3 })
     expect(TinkerServer.make).type.not.toBeCallableWith({ apiKeys: ["tml-plain"] })
     expect(TinkerServer.make).type.not.toBeCallableWith({ dataDir: "x" })
@@ -41,15 +41,15 @@ describe("a server", () => {
     expect<ServerOptions.ServerOptions["sessionTimeout"]>().type.toBe<Duration.DurationInput | undefined>()
   })
 
-  it("listens in a scope, or says why it can't", () => {
+  it("listen needs a scope and fails with ListenError", () => {
     expect<ReturnType<typeof NodeTinkerServer.listen>>().type.toBe<
       Effect.Effect<NodeTinkerServer.Listening, NodeTinkerServer.ListenError, Scope.Scope>
     >()
   })
 })
 
-describe("a server in the process", () => {
-  it("is an HttpClient that needs nothing, with an engine or over a host of one's own", () => {
+describe("LocalTinker", () => {
+  it("LocalTinker layers provide an HttpClient, with the engine or a custom host", () => {
     type Provided = HttpClient.HttpClient | TinkerServer.TinkerServer
     expect(LocalTinker.layer()).type.toBe<Layer.Layer<Provided, Opening | ModelHost.HostError>>()
     expect(LocalTinker.layerOn()).type.toBe<Layer.Layer<Provided, Opening, ModelHost.ModelHost>>()
@@ -58,8 +58,8 @@ describe("a server in the process", () => {
   })
 })
 
-describe("a model host", () => {
-  it("is a backend as Effects that fail in one way", () => {
+describe("ModelHost", () => {
+  it("ModelHost.Service is a backend as Effects that fail with HostError", () => {
     expect(ModelHost.inline(backend)).type.toBe<ModelHost.Service>()
     expect(host.pass).type.toBe<
       (id: string, pass: ModelHost.Pass) => Effect.Effect<ModelHost.PassOutput, ModelHost.HostError>
@@ -71,7 +71,7 @@ describe("a model host", () => {
     expect<ModelHost.HostError["reason"]>().type.toBe<"invalid" | "internal">()
   })
 
-  it("lives on a thread of its own, for as long as its layer", () => {
+  it("WorkerHost and EngineHost provide a ModelHost", () => {
     expect(WorkerHost.make({ module: url })).type.toBe<
       Effect.Effect<ModelHost.Service, ModelHost.HostError, Scope.Scope>
     >()
@@ -80,14 +80,14 @@ describe("a model host", () => {
     expect(WorkerHost.layer).type.not.toBeCallableWith({ module: "./a.js" })
   })
 
-  it("has methods without what a thread can't be sent", () => {
+  it("Method excludes sample, whose arguments cannot be sent to a thread", () => {
     expect<ModelHost.Method>().type.not.toBeAssignableFrom<"sample">()
     expect<ModelHost.Method>().type.toBeAssignableFrom<"renderChat" | "readAnswer" | "pieces">()
   })
 })
 
-describe("what is kept", () => {
-  it("fails in a way of its own", () => {
+describe("Store and CheckpointFiles", () => {
+  it("Store fails with StoreError, CheckpointFiles with FileError", () => {
     expect(Store.open(undefined)).type.toBe<Effect.Effect<Store.Service, Store.StoreError, Scope.Scope>>()
     expect(Store.layer("directory")).type.toBe<Layer.Layer<Store.Store, Store.StoreError>>()
     expect(CheckpointFiles.directory("directory")).type.toBe<

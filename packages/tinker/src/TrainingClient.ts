@@ -6,51 +6,43 @@
  *
  * @since 0.1.0
  */
-import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
-import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
-import * as Exit from "effect/Exit"
-import * as Fiber from "effect/Fiber"
-import * as FiberId from "effect/FiberId"
+import type * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
 import * as Ref from "effect/Ref"
-import * as Runtime from "effect/Runtime"
 import * as Scope from "effect/Scope"
-import * as Stream from "effect/Stream"
-import * as Api from "./protocol/Api.ts"
-import type { Accepted } from "./protocol/schemas/Futures.ts"
-import type { LoraConfig, ModelInfo, OptimStepResult } from "./protocol/schemas/Training.ts"
+import type * as Stream from "effect/Stream"
 import * as ApiFuture from "./ApiFuture.ts"
 import * as Checkpoint from "./Checkpoint.ts"
-import * as CustomLoss from "./CustomLoss.ts"
+import type * as CustomLoss from "./CustomLoss.ts"
 import type { Datum } from "./Datum.ts"
-import type * as Endpoint from "./protocol/Endpoint.ts"
 import { Host } from "./http/Host.ts"
-import * as Chunks from "./internal/training/Chunks.ts"
-import { combine } from "./internal/training/CombineResults.ts"
-import * as JournalCalls from "./internal/training/Ledger.ts"
+import type { JsonObject } from "./internal/codec/Wire.ts"
 import * as Meters from "./internal/runtime/Meters.ts"
-import * as Passes from "./internal/training/Passes.ts"
-import * as Resuming from "./internal/training/Resuming.ts"
-import * as Sequencer from "./internal/training/Sequencer.ts"
+import { traced } from "./internal/runtime/Trace.ts"
+import * as CustomPass from "./internal/training/CustomPass.ts"
+import * as Ledger from "./internal/training/Ledger.ts"
+import * as Operations from "./internal/training/Operations.ts"
+import * as PassRequests from "./internal/training/PassRequests.ts"
+import * as Resume from "./internal/training/Resume.ts"
 import * as Steps from "./internal/training/Steps.ts"
 import * as StepTags from "./internal/training/StepTags.ts"
-import * as Tickets from "./internal/training/Tickets.ts"
-import * as Traced from "./internal/runtime/Trace.ts"
-import * as Turns from "./internal/training/Turns.ts"
+import type * as Submission from "./internal/training/Submission.ts"
+import * as TrainingDriver from "./internal/training/TrainingDriver.ts"
 import { uptime } from "./internal/util/MonotonicClock.ts"
-import type { JsonObject } from "./internal/codec/Wire.ts"
-import * as Loss from "./Loss.ts"
-import * as ModelInput from "./ModelInput.ts"
+import type * as Loss from "./Loss.ts"
 import * as Optimizer from "./Optimizer.ts"
+import * as Api from "./protocol/Api.ts"
+import type * as Endpoint from "./protocol/Endpoint.ts"
+import type { Accepted } from "./protocol/schemas/Futures.ts"
+import type { LoraConfig, ModelInfo, OptimStepResult } from "./protocol/schemas/Training.ts"
+import type { ServerConfig } from "./protocol/ServerConfig.ts"
 import * as RateLimiter from "./RateLimiter.ts"
 import * as SamplingClient from "./SamplingClient.ts"
-import type { ServerConfig } from "./protocol/ServerConfig.ts"
 import * as Session from "./Session.ts"
 import * as TinkerConfig from "./TinkerConfig.ts"
 import {
@@ -61,7 +53,7 @@ import {
   JournalFailed,
   type SequenceBroken,
   SessionLost,
-  StepFailed,
+  type StepFailed,
   type SubmitError,
   type TinkerError,
   type TrainingError,
@@ -77,7 +69,7 @@ import { Transport } from "./Transport.ts"
  * @since 0.1.0
  * @category models
  */
-export type Ticket<A, E = never> = Tickets.Ticket<A, E>
+export type Ticket<A, E = never> = Submission.Ticket<A, E>
 
 /**
  * How an operation is called: what it gives, and when.
@@ -143,7 +135,7 @@ export type Data<Inputs, D> = ReadonlyArray<D & Loss.Exact<NoInfer<Inputs>, D>>
  * @since 0.1.0
  * @category models
  */
-export interface Operations<F extends Form> {
+export interface Calls<F extends Form> {
   /** Log probabilities and metrics; changes nothing. */
   readonly forward: <Inputs, D extends Datum<NoInfer<Inputs>>>(
     data: Data<Inputs, D>,
@@ -225,11 +217,11 @@ export interface StepsOptions extends Pick<RequestOptions, "deadline" | "stalled
  * @since 0.1.0
  * @category models
  */
-export interface Service extends Operations<"plain"> {
+export interface Service extends Calls<"plain"> {
   readonly modelId: string
   readonly session: Session.Service
-  readonly enqueue: Operations<"enqueue">
-  readonly submit: Operations<"submit">
+  readonly enqueue: Calls<"enqueue">
+  readonly submit: Calls<"submit">
   /**
    * A pass and the update by it, on the wire back to back. If the pass is not accepted the update is not sent.
    */
@@ -310,336 +302,101 @@ export type Environment =
   | RateLimiter.RateLimiter
   | TinkerConfig.TinkerConfig
 
-type Given = Option.Option<Sequencer.Start>
-
 interface Made {
   readonly service: Service
-  readonly deps: Tickets.Deps
-  /** To be told of each state that one can go back to. */
-  readonly saved: (seq: number, path: string) => void
+  readonly driver: TrainingDriver.TrainingDriver
+  readonly onSaved: (seq: number, path: string) => void
 }
 
-/** A client of a model that exists. */
-const make = (modelId: string, options: Options, start: Given): Effect.Effect<Made, never, Environment | Scope.Scope> =>
+/** Creates the client of a model that exists. */
+const make = (
+  modelId: string,
+  options: Options,
+  start?: TrainingDriver.Start,
+): Effect.Effect<Made, never, Environment | Scope.Scope> =>
   Effect.gen(function* () {
     const transport = yield* Transport
     const session = yield* Session.Session
     const config = yield* TinkerConfig.TinkerConfig
-    // Without our scope: a sampler lives in that of whoever makes it.
+    // Without this scope: a sampler lives in the scope of its own caller.
     const context = Context.omit(Scope.Scope)(yield* Effect.context<Environment | Scope.Scope>())
-    const runtime = yield* Effect.runtime<never>()
     const scope = yield* Effect.scope
-    const limiter = yield* (yield* RateLimiter.RateLimiter).limiter(RateLimiter.keyOf(config))
     const { flags, learnt } = session
+    const limiter = yield* (yield* RateLimiter.RateLimiter).limiter(RateLimiter.keyOf(config))
     yield* limiter.configure({ trainingBytes: flags.fwdbwdDispatchBytesSemaphoreSize })
-    const futures = yield* (yield* ApiFuture.Futures).inScope
+    const futures = yield* ApiFuture.Futures
     const journal = Option.fromNullable(options.journal)
     if (Option.isSome(journal)) yield* session.keepForResume
 
-    const passes: Passes.Options = {
+    const passes: PassRequests.Options = {
       transport,
       modelId,
       zstd: flags.protoCompressFwdbwd ? yield* (yield* Host).zstd : Option.none(),
     }
-    const sequencer = Sequencer.make({
-      transport,
+    const encoding = Effect.map(Ref.get(learnt), ({ wire }) => Option.getOrElse(wire, () => "protobuf" as const))
+    const meters = Meters.make(config)
+    const attributes = { "tinker.session_id": session.id, "tinker.model_id": modelId }
+    const driver = yield* TrainingDriver.make({
       limiter,
+      futures,
       learnt,
       journal,
       keepRequests: options.journalRequests ?? true,
-      whenUnknown: options.whenUnknown ?? "probe",
-      probe: Passes.probe(
-        passes,
-        futures,
-        Effect.map(Ref.get(learnt), ({ wire }) => wire),
-      ),
-      readsOnlyJson: Passes.readsOnlyJson(passes),
-      start: Option.getOrUndefined(start),
-    })
-    const turns = yield* Turns.make<ClientClosed | SessionLost>({
+      onUnknownOutcome: options.whenUnknown ?? "probe",
+      probe: PassRequests.probe(passes, futures, encoding),
+      readsOnlyJson: PassRequests.readsOnlyJson(passes),
       capacity: options.maxQueued ?? 64,
       closeGrace: Duration.decode(options.closeGrace ?? "5 seconds"),
-      closed: () => new ClientClosed({ operation: "training" }),
+      meters,
+      attributes,
+      report: session.telemetry.report,
+      logged: TinkerConfig.logged(config),
+      start,
     })
     yield* session.lost.pipe(
       Effect.catchTag("SessionLost", (lost) =>
-        Effect.fail(new SessionLost({ ...lost, lastCheckpoint: sequencer.lastCheckpoint() })),
+        Effect.fail(new SessionLost({ ...lost, lastCheckpoint: driver.lastCheckpoint })),
       ),
-      Effect.catchAll((lost) => turns.end(lost, Duration.zero)),
+      Effect.catchAll((lost) => driver.endAll(lost, Duration.zero)),
       Effect.forkScoped,
       Effect.interruptible,
     )
-
-    /** What only shortens a resume is written behind the back of those who wait. */
-    const note = (record: TrainingJournal.Record) => {
-      if (Option.isNone(journal)) return
-      const written = Effect.catchAll(journal.value.append([{ record }]), (error) =>
-        Effect.logWarning(`Tinker: ${error.message}`),
-      )
-      Runtime.runFork(runtime, TinkerConfig.logged(config)(written))
-    }
-    const meters = Meters.make(config)
-    const attributes = { "tinker.session_id": session.id, "tinker.model_id": modelId }
-    const deps: Tickets.Deps = {
+    const onSaved = (seq: number, path: string) => driver.saved(seq, path)
+    const model: Operations.Model = {
       transport,
-      turns,
-      sequencer,
-      futures,
-      settled: (request, call, exit) => {
-        sequencer.settled(request, call, exit)
-        if (isFinal(exit)) note({ _tag: "Settled", seq: request.seq, succeeded: isDone(exit) })
-      },
-      report: session.telemetry.report,
+      modelId,
+      flags,
+      passes,
       meters,
-      attributes,
+      defaults: options,
+      onSaved,
+      onLoaded: () => driver.acceptPartial(),
     }
-    const saved = (seq: number, path: string) => {
-      sequencer.saved(path)
-      note({ _tag: "Checkpoint", seq, path })
-    }
+    const steps = { driver, model, attributes }
 
-    // From the arguments of a call to what is to be submitted. Pure: bad input fails here, and uses no number.
-
-    const single = <B, A, I>(
-      kind: ApiFuture.Kind<B>,
-      endpoint: Endpoint.Endpoint<I, Accepted>,
-      input: (seqId: number) => I,
-      requestOptions: RequestOptions,
-      rest: Partial<Tickets.Operation<B, A>> & Pick<Tickets.Operation<B, A>, "combine">,
-    ): Either.Either<Tickets.Operation<B, A>, InvalidInput> =>
-      // Rendered once for nothing but its complaints; the numbers don't matter to them.
-      Either.map(transport.render(endpoint, input(1)), () => ({
-        ...plainOperation,
-        ...waitOf(options, requestOptions),
-        kind,
-        requests: [{ forms: [Sequencer.form(transport, endpoint, input)], bytes: 0 }],
-        onSuccess: () => undefined,
-        ...rest,
-      }))
-
-    const pass = (
-      batch: Loss.PreparedBatch,
-      forwardOnly: boolean,
-      requestOptions: RequestOptions,
-    ): Tickets.Operation<TrainingResult, TrainingResult> => {
-      const chunks = Chunks.cut(batch, {
-        maxLength: flags.fwdbwdMaxChunkLen,
-        maxBytes: flags.fwdbwdMaxChunkBytesCount,
-      })
-      const meter = forwardOnly ? undefined : meters(Api.forwardBackward.operation)
-      let open = chunks.length
-      return {
-        ...plainOperation,
-        ...waitOf(options, requestOptions),
-        kind: forwardOnly ? ApiFuture.kinds.forward : ApiFuture.kinds.forwardBackward,
-        requests: chunks.map((chunk) => Passes.request(passes, chunk, forwardOnly)),
-        parallel: flags.parallelFwdbwdChunks,
-        repeatable: forwardOnly,
-        separable: forwardOnly,
-        combine,
-        onSuccess: () => {
-          if (--open === 0) meter?.trained(tokensOf(batch))
-        },
-      }
-    }
-
-    const update = (optimizer: Optimizer.Optimizer, requestOptions: RequestOptions) =>
-      Either.flatMap(Optimizer.validate(optimizer), (valid) =>
-        single<OptimStepResult, OptimStepResult, Endpoint.Input<typeof Api.optimStep>>(
-          ApiFuture.kinds.optimStep,
-          Api.optimStep,
-          (seqId) => ({ modelId, seqId, ...Optimizer.toParams(valid) }),
-          requestOptions,
-          { combine: only, repeatable: false },
-        ),
-      )
-
-    const load = (input: Checkpoint.Input, optimizer: boolean, loadOptions: LoadOptions) =>
-      Either.flatMap(Checkpoint.textOf(input), (path) =>
-        single(
-          ApiFuture.kinds.loadWeights,
-          Api.loadWeights,
-          (seqId) => ({ modelId, seqId, path, optimizer, weightsAccessToken: loadOptions.weightsAccessToken }),
-          loadOptions,
-          {
-            combine: () => undefined,
-            heals: true,
-            // What is loaded can be loaded again.
-            onSuccess: (seq) => {
-              saved(seq, path)
-              // What was left of an earlier batch is gone with the weights.
-              sequencer.heal()
-            },
-          },
-        ),
-      )
-
-    const ephemeral = (samplingSessionSeqId: number) =>
-      single(
-        ApiFuture.kinds.saveSamplingSession,
-        Api.saveWeightsForSampler,
-        (seqId) => ({ modelId, seqId, samplingSessionSeqId }),
-        {},
-        { combine: only },
-      )
-
-    const customPass = <I extends CustomLoss.Inputs, E, R>(
-      data: ReadonlyArray<Datum<I>>,
-      loss: CustomLoss.CustomLoss<I, E, R>,
-      requestOptions: RequestOptions,
-    ): Effect.Effect<Ticket<TrainingResult, E | FutureError>, SubmitError, R> =>
-      Effect.gen(function* () {
-        const prepared = yield* CustomLoss.prepare(data)
-        const first = yield* Tickets.enqueue(deps, pass(prepared.forward, true, requestOptions))
-        let second: Ticket<TrainingResult> | undefined
-        const rest = Effect.gen(function* () {
-          const found = yield* CustomLoss.linearize(loss, prepared, yield* first.await)
-          second = yield* Tickets.enqueue(deps, pass(found.backward, false, requestOptions))
-          const future = yield* second.acknowledged
-          return ApiFuture.map(future, (result) => CustomLoss.finish(found, result))
-        })
-        return yield* background(scope, first, rest, () => second)
-      })
-
-    const operations = <F extends Form>({ custom, run }: Runner<F>): Operations<F> => ({
-      forward: (data, loss, requestOptions = {}) =>
-        run(Either.map(Loss.prepareUnknown(loss, data), (batch) => pass(batch, true, requestOptions))),
-      forwardBackward: (data, loss, requestOptions = {}) =>
-        run(Either.map(Loss.prepareUnknown(loss, data), (batch) => pass(batch, false, requestOptions))),
-      forwardBackwardCustom: (data, loss, requestOptions = {}) => custom(customPass(data, loss, requestOptions)),
-      optimStep: (optimizer, requestOptions = {}) => run(update(optimizer, requestOptions)),
-      saveState: (name, { overwrite, ttl, userMetadata, ...requestOptions } = {}) =>
-        run(
-          Either.flatMap(seconds(ttl), (ttlSeconds) =>
-            single(
-              ApiFuture.kinds.saveWeights,
-              Api.saveWeights,
-              (seqId) => ({ modelId, seqId, path: name, overwrite, ttlSeconds, userMetadata }),
-              requestOptions,
-              {
-                combine: (results) => ({ path: only(results).path }),
-                named: true,
-                onSuccess: (seq, { path }) => saved(seq, path),
-              },
-            ),
-          ),
-        ),
-      saveWeightsForSampler: (name, { ttl, userMetadata, ...requestOptions } = {}) =>
-        run(
-          Either.flatMap(seconds(ttl), (ttlSeconds) =>
-            single(
-              ApiFuture.kinds.saveWeightsForSampler,
-              Api.saveWeightsForSampler,
-              (seqId) => ({ modelId, seqId, path: name, ttlSeconds, userMetadata }),
-              requestOptions,
-              { combine: (results) => ({ path: only(results).path }), named: true },
-            ),
-          ),
-        ),
-      saveWeightsExternal: (name, { ageEncryptionRecipients, ttl, ...requestOptions } = {}) =>
-        run(
-          Either.flatMap(seconds(ttl), (ttlSeconds) =>
-            single(
-              ApiFuture.kinds.saveWeightsExternal,
-              Api.saveWeightsExternal,
-              (seqId) => ({ modelId, seqId, path: name, ttlSeconds, ageEncryptionRecipients }),
-              requestOptions,
-              {
-                combine: (results) => {
-                  const { path, sizeBytes } = only(results)
-                  return { path, sizeBytes }
-                },
-                named: true,
-              },
-            ),
-          ),
-        ),
-      loadState: (path, loadOptions = {}) => run(load(path, false, loadOptions)),
-      loadStateWithOptimizer: (path, loadOptions = {}) => run(load(path, true, loadOptions)),
+    const enqueue = operationsWith<"enqueue">(model, {
+      run: (operation) => Effect.flatMap(operation, (operation) => driver.enqueue(operation)),
+      custom: (data, loss, requestOptions) => CustomPass.enqueue({ driver, model, scope }, data, loss, requestOptions),
     })
-
-    const enqueueing: Runner<"enqueue"> = {
-      run: (operation) =>
-        Either.isRight(operation) ? Tickets.enqueue(deps, operation.right) : Effect.fail(operation.left),
-      custom: (ticket) => ticket,
-    }
-    const submitting: Runner<"submit"> = {
-      run: (operation) =>
-        Either.isRight(operation) ? Tickets.submit(deps, operation.right) : Effect.fail(operation.left),
-      custom: (ticket) => Effect.flatMap(ticket, acknowledgedOrCancelled),
-    }
-    const awaiting: Runner<"plain"> = {
-      run: (operation) =>
-        Either.isRight(operation) ? Tickets.run(deps, operation.right) : Effect.fail(operation.left),
-      custom: (ticket) => Effect.flatMap(submitting.custom(ticket), (future) => future.await),
-    }
-
-    /** Both halves of a step have their places; what is left is to wait. */
-    const beginStep = (
-      data: unknown,
-      loss: Loss.Loss<never>,
-      optimizer: Optimizer.Optimizer,
-      step: number,
-      requestOptions: RequestOptions,
-    ) =>
-      Traced.opened(
-        (trace) => beginTraced(trace, data, loss, optimizer, step, requestOptions),
-        () => ({ name: "tinker.train_step", attributes: { ...attributes, "tinker.step": step } }),
-      )
-
-    const beginTraced = (
-      trace: Traced.Trace | undefined,
-      data: unknown,
-      loss: Loss.Loss<never>,
-      optimizer: Optimizer.Optimizer,
-      step: number,
-      requestOptions: RequestOptions,
-    ) =>
-      Effect.gen(function* () {
-        const batch = yield* Loss.prepareUnknown(loss, data)
-        const second = yield* update(optimizer, requestOptions)
-        trace?.attribute("tinker.tokens", tokensOf(batch))
-        const begunAt = yield* uptime
-        const [passed, updated] = yield* Traced.within(
-          trace,
-          Tickets.enqueuePair(deps, pass(batch, false, requestOptions), second),
-        )
-        // Both or none: gradients without their update would be in the next one.
-        const cancel = Effect.flatMap(passed.cancel, (taken) => (taken ? updated.cancel : Effect.succeed(false)))
-        const finish = Effect.gen(function* () {
-          yield* Effect.exit(Effect.zip(passed.acknowledged, updated.acknowledged))
-          const acknowledgedAt = yield* uptime
-          const exits = { pass: yield* Effect.exit(passed.await), update: yield* Effect.exit(updated.await) }
-          if (Exit.isFailure(exits.pass) || Exit.isFailure(exits.update)) return yield* stepFailure(exits)
-          return {
-            step,
-            pass: exits.pass.value,
-            update: exits.update.value,
-            metrics: { ...exits.pass.value.metrics, ...exits.update.value.metrics },
-            tokens: tokensOf(batch),
-            queueTime: Duration.millis(acknowledgedAt - begunAt),
-            duration: Duration.millis((yield* uptime) - begunAt),
-          }
-        })
-        const ending = Effect.onInterrupt(finish, () => cancel)
-        return {
-          // Whatever was sent goes on without us.
-          leave: Effect.zipRight(
-            cancel,
-            Effect.sync(() => trace?.end(Exit.interrupt(FiberId.none))),
-          ),
-          finish: trace === undefined ? ending : Effect.onExit(ending, (exit) => Effect.sync(() => trace.end(exit))),
-        }
-      })
+    const submit = operationsWith<"submit">(model, {
+      run: (operation) => Effect.flatMap(operation, (operation) => driver.submit(operation)),
+      custom: (data, loss, requestOptions) =>
+        Effect.flatMap(enqueue.forwardBackwardCustom(data, loss, requestOptions), acknowledgedOrCancelled),
+    })
+    const plain = operationsWith<"plain">(model, {
+      run: (operation) => Effect.flatMap(operation, (operation) => driver.run(operation)),
+      custom: (data, loss, requestOptions) =>
+        Effect.flatMap(submit.forwardBackwardCustom(data, loss, requestOptions), (future) => future.await),
+    })
 
     const service: Service = {
       modelId,
       session,
-      ...operations(awaiting),
-      enqueue: operations(enqueueing),
-      submit: operations(submitting),
+      ...plain,
+      enqueue,
+      submit,
       trainStep: (data, loss, optimizer, requestOptions = {}) =>
-        Effect.flatMap(beginStep(data, loss, optimizer, 0, requestOptions), ({ finish }) => finish),
+        Effect.flatMap(Steps.begin(steps, data, loss, optimizer, 0, requestOptions), ({ finish }) => finish),
       trainSteps:
         (loss, optimizer, { ahead = 1, startAt = 0, ...requestOptions } = {}) =>
         (batches) =>
@@ -648,7 +405,7 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
             ahead,
             begin: (data, step) =>
               Effect.flatMap(Steps.optimizerAt(optimizer, step), (chosen) =>
-                beginStep(data, loss, chosen, step, { ...requestOptions, tag: StepTags.tagOf(step) }),
+                Steps.begin(steps, data, loss, chosen, step, { ...requestOptions, tag: StepTags.tagOf(step) }),
               ),
           }),
       getInfo: transport.call(Api.getInfo, { modelId }),
@@ -656,154 +413,56 @@ const make = (modelId: string, options: Options, start: Given): Effect.Effect<Ma
         Effect.provide(SamplingClient.make({ modelPath }, samplingOptions), context),
       saveWeightsAndGetSamplingClient: (samplingOptions) =>
         Effect.gen(function* () {
-          const { samplingSessionId } = yield* awaiting.run(ephemeral(yield* session.nextSampler))
+          const operation = yield* Operations.operations.saveSamplingSession(model, yield* session.nextSampler, {})
+          const { samplingSessionId } = yield* driver.run(operation)
           return yield* Effect.provide(SamplingClient.make({ samplingSessionId }, samplingOptions), context)
         }),
-      unload: unload(transport, futures, turns, modelId),
-      broken: sequencer.broken,
-      acceptPartial: Effect.sync(sequencer.heal),
+      unload: unload(transport, futures, driver, modelId),
+      broken: driver.broken,
+      acceptPartial: Effect.sync(() => driver.acceptPartial()),
     }
-    return { service, deps, saved }
+    return { service, driver, onSaved }
   })
 
 interface Runner<F extends Form> {
-  readonly run: <B, A>(operation: Either.Either<Tickets.Operation<B, A>, InvalidInput>) => Outcome<F, A>
-  readonly custom: <E, R>(
-    ticket: Effect.Effect<Ticket<TrainingResult, E | FutureError>, SubmitError, R>,
-  ) => Outcome<F, TrainingResult, E | FutureError, R>
+  readonly run: <B, A>(operation: Either.Either<Submission.Operation<B, A>, InvalidInput>) => Outcome<F, A>
+  readonly custom: Calls<F>["forwardBackwardCustom"]
 }
 
-/** Who is interrupted while the operation still waits takes it back. */
+/** Every operation in one form of call. */
+const operationsWith = <F extends Form>(model: Operations.Model, { custom, run }: Runner<F>): Calls<F> => {
+  const rows = Operations.operations
+  return {
+    forward: (data, loss, options = {}) => run(rows.forward(model, loss, data, options)),
+    forwardBackward: (data, loss, options = {}) => run(rows.forwardBackward(model, loss, data, options)),
+    forwardBackwardCustom: custom,
+    optimStep: (optimizer, options = {}) => run(rows.optimStep(model, optimizer, options)),
+    saveState: (name, options = {}) => run(rows.saveState(model, name, options)),
+    saveWeightsForSampler: (name, options = {}) => run(rows.saveWeightsForSampler(model, name, options)),
+    saveWeightsExternal: (name, options = {}) => run(rows.saveWeightsExternal(model, name, options)),
+    loadState: (path, options = {}) => run(rows.loadState(model, path, options)),
+    loadStateWithOptimizer: (path, options = {}) => run(rows.loadStateWithOptimizer(model, path, options)),
+  }
+}
+
+/** Gives the operation up when its caller is interrupted while it is still queued. */
 const acknowledgedOrCancelled = <A, E>({ acknowledged, cancel }: Ticket<A, E>) =>
   Effect.onInterrupt(acknowledged, () => cancel)
-
-/** Is it the client that is at its end, and not the request? */
-const isEnd = (error: TrainingError): error is SequenceBroken | SessionLost | ClientClosed | JournalFailed =>
-  error._tag === "SequenceBroken" ||
-  error._tag === "SessionLost" ||
-  error._tag === "ClientClosed" ||
-  error._tag === "JournalFailed"
-
-/** The end of the client is one error, and not two halves of one. */
-const stepFailure = (exits: Pick<StepFailed, "pass" | "update">): Effect.Effect<never, SubmitError | StepFailed> => {
-  const [pass, update] = [exits.pass, exits.update].map((exit) =>
-    Exit.isFailure(exit) ? Option.getOrUndefined(Cause.failureOption(exit.cause)) : undefined,
-  )
-  return Effect.fail(pass !== undefined && pass === update && isEnd(pass) ? pass : new StepFailed(exits))
-}
-
-/** What most operations are like: one request, which can be made again without harm. */
-const plainOperation = {
-  parallel: false,
-  repeatable: true,
-  named: false,
-  separable: true,
-  heals: false,
-  follows: false,
-} as const
-
-const waitOf = (client: Options, { deadline, stalledAfter, tag }: RequestOptions) => ({
-  wait: { deadline: deadline ?? client.deadline, stalledAfter: stalledAfter ?? client.stalledAfter },
-  tag: Option.fromNullable(tag),
-})
-
-const only = <B>(results: ReadonlyArray<B>): B => {
-  const [result] = results
-  // There is one request, and so one result.
-  return result as B
-}
-
-const seconds = (ttl: Duration.DurationInput | undefined): Either.Either<number | undefined, InvalidInput> => {
-  if (ttl === undefined) return Either.right(undefined)
-  const duration = Duration.decodeUnknown(ttl)
-  return Option.isSome(duration) && Duration.isFinite(duration.value)
-    ? Either.right(Math.ceil(Duration.toSeconds(duration.value)))
-    : Either.left(new InvalidInput({ path: "ttl", problem: "expected a finite duration" }))
-}
-
-const tokensOf = ({ data }: Loss.PreparedBatch): number =>
-  data.reduce((sum, { chunks }) => sum + Option.getOrElse(ModelInput.length({ chunks }), () => 0), 0)
-
-/** Was it done? If only its result is lost it was. */
-const isDone = (exit: Exit.Exit<unknown, FutureError>): boolean =>
-  Exit.isSuccess(exit) || Option.exists(Cause.failureOption(exit.cause), ({ _tag }) => _tag === "PromiseExpired")
-
-/** Did the server pronounce on it? That nobody waited any longer is no verdict. */
-const isFinal = (exit: Exit.Exit<unknown, FutureError>): boolean => {
-  if (Exit.isSuccess(exit)) return true
-  return Option.exists(Cause.failureOption(exit.cause), (error) => {
-    switch (error._tag) {
-      case "RequestRejected":
-      case "PromiseExpired":
-      case "NotFound":
-        return true
-      case "RequestFailed":
-        return error.reason !== "PollerDied"
-      default:
-        return false
-    }
-  })
-}
-
-/** The rest of an operation in several steps, in a fiber of the client's whose end, however it comes, is told. */
-const background = <A, E, R>(
-  scope: Scope.Scope,
-  first: Ticket<unknown>,
-  rest: Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError | E, R>,
-  second: () => Ticket<A> | undefined,
-): Effect.Effect<Ticket<A, E>, never, R> =>
-  Effect.uninterruptible(
-    Effect.gen(function* () {
-      const acknowledged = yield* Deferred.make<ApiFuture.ApiFuture<A>, SubmitError | E>()
-      let cancelled = false
-      const fiber = yield* Effect.forkIn(Effect.interruptible(rest), scope)
-      fiber.addObserver((exit) =>
-        Deferred.unsafeDone(
-          acknowledged,
-          Exit.isFailure(exit) && Cause.isInterrupted(exit.cause) && !cancelled
-            ? Exit.fail(new ClientClosed({ operation: "training" }))
-            : exit,
-        ),
-      )
-      const wait = Deferred.await(acknowledged)
-      return {
-        acknowledged: wait,
-        await: Effect.flatMap(wait, (future) => future.await),
-        cancel: Effect.suspend(() => {
-          const sent = second()
-          if (sent !== undefined) return sent.cancel
-          cancelled = true
-          return Effect.as(Effect.zipRight(first.cancel, Fiber.interruptFork(fiber)), true)
-        }),
-        queueState: Stream.concat(first.queueState, Tickets.statesOf(wait)),
-      }
-    }),
-  )
 
 const unload = (
   transport: typeof Transport.Service,
   futures: ApiFuture.Service,
-  turns: Turns.Turns<ClientClosed | SessionLost>,
+  driver: TrainingDriver.TrainingDriver,
   modelId: string,
 ): Effect.Effect<void, TrainingError> => {
   const kind = ApiFuture.kinds.unloadModel
   const unloading = Effect.flatMap(transport.call(Api.unloadModel, { modelId }), ({ requestId }) =>
-    Effect.flatMap(futures.attach(kind, requestId), (future) => future.await),
+    futures.follow(kind, requestId),
   )
-  const inTurn = (trace: Traced.Trace | undefined) =>
-    Effect.gen(function* () {
-      const done = yield* Deferred.make<void, TrainingError>()
-      yield* turns.enqueue({
-        run: Effect.flatMap(Effect.exit(Traced.within(trace, unloading)), (exit) =>
-          Deferred.done(done, Exit.asVoid(exit)),
-        ),
-        giveUp: (error) => Deferred.unsafeDone(done, Exit.fail(error)),
-      })
-      yield* Deferred.await(done)
-      yield* turns.end(new ClientClosed({ operation: "unload" }), Duration.zero)
-    })
-  const attributes = { "tinker.model_id": modelId }
-  return Traced.traced((fiber) => inTurn(Traced.current(fiber)), Tickets.spanName(kind), attributes, "internal")
+  return Effect.zipRight(
+    driver.inOrder(Operations.barrier(kind), unloading),
+    driver.end(new ClientClosed({ operation: "unload" }), Duration.zero),
+  )
 }
 
 /**
@@ -831,7 +490,7 @@ const resultOf = <A, I>(kind: ApiFuture.Kind<A>, endpoint: Endpoint.Endpoint<I, 
       const future = yield* attach(kind, requestId, { submittedIn })
       return yield* future.await
     })
-    return yield* Traced.traced(() => work, Tickets.spanName(kind), undefined, "internal")
+    return yield* traced(() => work, TrainingDriver.spanName(kind), undefined, "internal")
   })
 
 /** Waits for a model to be there. */
@@ -850,7 +509,7 @@ const opened = (
     const { id } = yield* Session.Session
     if (journal !== undefined)
       yield* journal.append([{ record: { _tag: "Opened", baseUrl, sessionId: id, modelId, from } }])
-    return (yield* make(modelId, options, Option.none())).service
+    return (yield* make(modelId, options)).service
   })
 
 /**
@@ -948,18 +607,12 @@ export const fromCheckpoint = (
   })
 
 /**
- * A call of an earlier life of the client.
+ * A call that a previous process recorded in the journal.
  *
  * @since 0.1.0
  * @category resuming
  */
-export interface Earlier {
-  /** The wire's name, e.g. `optim_step`. */
-  readonly operation: string
-  /** One for each piece of it. */
-  readonly seqs: ReadonlyArray<number>
-  readonly tag: Option.Option<string>
-}
+export type JournaledCall = Ledger.JournaledCall
 
 /**
  * A call whose result was not known when the journal ended.
@@ -967,12 +620,7 @@ export interface Earlier {
  * @since 0.1.0
  * @category resuming
  */
-export type Pending = Earlier &
-  (
-    | { readonly kind: "pass"; readonly future: ApiFuture.ApiFuture<TrainingResult> }
-    | { readonly kind: "update"; readonly future: ApiFuture.ApiFuture<OptimStepResult> }
-    | { readonly kind: "other"; readonly future: ApiFuture.ApiFuture<unknown> }
-  )
+export type Pending = Resume.Pending
 
 /**
  * A client that goes on where another one ended.
@@ -983,7 +631,7 @@ export type Pending = Earlier &
 export interface Resumed {
   readonly client: Service
   /** What was done, in order. What failed is among it: its number is used. */
-  readonly completed: ReadonlyArray<Earlier & { readonly succeeded: boolean }>
+  readonly completed: ReadonlyArray<JournaledCall & { readonly succeeded: boolean }>
   /** What the server has, in order, and its results as soon as they are there. */
   readonly pending: ReadonlyArray<Pending>
   /** The number of the next step, if the client's work was `trainSteps`. */
@@ -1029,7 +677,7 @@ export const resume = (
       (session) =>
         Effect.uninterruptibleMask((restore) => Effect.tap(restore(session), (known) => known.keepForResume)),
     )
-    const { calls, free } = JournalCalls.ledger(found.value.steps)
+    const { calls, free } = Ledger.ledger(found.value.steps)
     yield* journal.append([
       { record: { _tag: "Resumed" } },
       ...free.map((seq) => ({ record: { _tag: "Withdrawn", seq } as const })),
@@ -1037,20 +685,19 @@ export const resume = (
     const inSession = Effect.provideService(Session.Session, session)
     const futures = yield* inSession(ApiFuture.make)
 
-    const { deps, saved, service } = yield* make(
-      opened.modelId,
-      options,
-      Option.some(Resuming.startOf(found.value, calls)),
-    ).pipe(inSession, Effect.provideService(ApiFuture.Futures, futures))
+    const { driver, onSaved, service } = yield* make(opened.modelId, options, Ledger.startOf(found.value, calls)).pipe(
+      inSession,
+      Effect.provideService(ApiFuture.Futures, futures),
+    )
 
     // Before anything new can be submitted.
-    const pending = yield* deps.turns.exclusively(
-      Effect.forEach(
+    const pending = yield* driver.exclusively(
+      Resume.reattach(
+        { driver, transport: yield* Transport, onSaved },
         calls.filter(({ stands }) => stands !== "settled"),
-        (call) => Resuming.reattach(deps, call, saved),
       ),
     )
-    if (Option.isSome(opened.from) && !calls.some(Resuming.isLoaded)) {
+    if (Option.isSome(opened.from) && !calls.some(Ledger.isLoaded)) {
       const loading = pending.find(({ operation }) => operation === Api.loadWeights.operation)
       const { path, withOptimizer } = opened.from.value
       // Without it the model is not the one that was asked for.
@@ -1058,12 +705,12 @@ export const resume = (
         ? service[withOptimizer ? "loadStateWithOptimizer" : "loadState"](path)
         : loading.future.await
     }
-    const progress = StepTags.progress(calls.map(Resuming.outcome))
+    const progress = StepTags.progress(calls.map(Ledger.outcome))
     return {
       client: service,
       completed: calls
         .filter(({ stands }) => stands === "settled")
-        .map((call) => ({ ...Resuming.describe(call.steps), succeeded: Resuming.outcome(call).succeeded !== false })),
+        .map((call) => ({ ...Ledger.describe(call.steps), succeeded: Ledger.outcome(call).succeeded !== false })),
       pending,
       ...progress,
       finishStep: (optimizer) =>

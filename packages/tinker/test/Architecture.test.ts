@@ -68,7 +68,6 @@ const tolerated: ReadonlyArray<string> = [
   "TinkerError -> protocol/schemas/Training",
   "internal/chat/ChatAssembler -> ChatClient",
   "internal/files/Transfer -> Download",
-  "internal/training/Resuming -> TrainingClient",
 ]
 
 interface Edge {

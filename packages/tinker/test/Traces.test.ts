@@ -243,10 +243,11 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("of an unload tell of its wait, too", () =>
+  it.effect("an unload has spans for its time in the queue, its request and its result", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(Effect.flatMap(Clients.lora(), (client) => client.unload))
       expect(treeBelow(spans, only(spans, "tinker.training.unload_model"))).toEqual([
+        "tinker.queue",
         "tinker.unload_model",
         "tinker.result",
       ])

@@ -1,6 +1,6 @@
 /**
- * Chat templates: a conversation as the text that a model was trained on. Templates are written for Python's jinja2 as
- * transformers sets it up, and render here to the same text, character for character, or not at all.
+ * Renders conversations with the chat templates that models were trained on. Templates are written for Python's jinja2
+ * as configured by transformers; they render to exactly the same text here or fail.
  *
  * @since 0.1.0
  */
@@ -26,9 +26,9 @@ import { defaults } from "./TemplateLimits.ts"
 import type * as Tokenizer from "./Tokenizer.ts"
 
 /**
- * Data as a template sees it: JSON, with what JSON in JavaScript can't say. A `Map` keeps the order of keys such as
- * `"1"`, an `ExactJson.Float` is a float that is whole, a `bigint` an integer above 2⁵³. `ExactJson.parse` makes all of
- * these. A property that is undefined is not there.
+ * Data for a template: JSON plus values that JSON in JavaScript lacks. A `Map` keeps the order of keys such as `"1"`,
+ * an `ExactJson.Float` is a float with an integer value, and a `bigint` is an integer above 2⁵³. `ExactJson.parse`
+ * returns all of these. Properties that are undefined are left out.
  *
  * @since 0.1.0
  * @category models
@@ -41,36 +41,42 @@ export type TemplateData =
   | { readonly [key: string]: TemplateData }
 
 /**
+ * An object for a template.
+ *
  * @since 0.1.0
  * @category models
  */
 export type TemplateObject = { readonly [key: string]: TemplateData } | ReadonlyMap<string, TemplateData>
 
 /**
+ * The conversation to render, with options.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface RenderInput {
   /**
-   * As the template sees them: `role`, `content` (text, parts or null), `tool_calls`, `reasoning_content`, `name`,
-   * `tool_call_id` and whatever else it asks for. As in transformers, reasoning is copied to the names that templates
-   * use: `reasoning_content` and `thinking`.
+   * The messages as the template sees them: `role`, `content` (text, parts or null), `tool_calls`, `reasoning_content`,
+   * `name`, `tool_call_id` and anything else the template reads. As in transformers, reasoning is available as both
+   * `reasoning_content` and `thinking`.
    */
   readonly messages: ReadonlyArray<TemplateObject>
   readonly tools?: ReadonlyArray<TemplateObject> | undefined
   readonly documents?: ReadonlyArray<TemplateObject> | undefined
-  /** Whether the header of an answer is added at the end. Default: false, as in transformers. */
+  /** Whether to append the header of an answer. Default: false, as in transformers. */
   readonly addGenerationPrompt?: boolean | undefined
   /**
-   * Whether the text ends where the final message ends, so that a model goes on with it. A name says which field of the
-   * message is meant; `true` means `content`. Default: false.
+   * Whether to end the text where the final message ends, so that the model continues it. A string names the field of
+   * the message to continue; `true` means `content`. Default: false.
    */
   readonly continueFinalMessage?: boolean | string | undefined
-  /** Other variables of the template, such as `enable_thinking`. */
+  /** Additional variables of the template, such as `enable_thinking`. */
   readonly variables?: Readonly<Record<string, TemplateData>> | undefined
 }
 
 /**
+ * A compiled chat template.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -80,14 +86,16 @@ export interface ChatTemplate {
 }
 
 /**
+ * Options of {@link make}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** `bos_token` and the like, by the names under which templates see them. */
+  /** `bos_token` and so on, by the names that templates use. */
   readonly specialTokens?: Readonly<Record<string, string>> | undefined
   readonly limits?: Partial<TemplateLimits> | undefined
-  /** Where `strftime_now` reads the clock. Default: UTC. */
+  /** The time zone of `strftime_now`. Default: UTC. */
   readonly timeZone?: DateTime.TimeZone | undefined
 }
 
@@ -97,7 +105,7 @@ const fold = (problem: unknown, line?: number): TemplateError => {
     const place = problem.line ?? line
     return new TemplateError({ reason, problem: message, ...detail, ...(place === undefined ? {} : { line: place }) })
   }
-  // The stack is what ends first where syntax and macros are deep at once.
+  // Deeply nested syntax combined with deep macro calls overflows the stack before any limit is reached.
   if (problem instanceof RangeError) {
     return new TemplateError({ reason: "Limit", problem: `the template needs too much memory: ${problem.message}` })
   }
@@ -116,11 +124,11 @@ const objects = (values: ReadonlyArray<TemplateObject>, name: string, depth: num
   values.map((value, index) => {
     const object = fromUnknown(value, `${name}[${index}]`, depth)
     if (object instanceof Dict) return object
-    throw new Failure("Input", `${name}[${index}] is no object`)
+    throw new Failure("Input", `${name}[${index}] is not an object`)
   })
 
 /**
- * Reads a template. What can't be rendered exactly is refused here, by name.
+ * Compiles a template. Fails with `Unsupported` for any construct that could not be rendered exactly.
  *
  * @since 0.1.0
  * @category constructors
@@ -177,7 +185,7 @@ export const make = (source: string, options: Options = {}): Either.Either<ChatT
 }
 
 /**
- * The template that a tokenizer brings, with its special tokens. Without a name it is the one that is called `default`.
+ * Compiles a template of a tokenizer, by default the one named `default`, with the tokenizer's special tokens.
  *
  * @since 0.1.0
  * @category constructors
@@ -195,7 +203,7 @@ export const fromTokenizer = (
   return Either.left(
     new TemplateError({
       reason: "NoTemplate",
-      problem: `${tokenizer.name} has no chat template called "${name}", ${known === "" ? "nor any other" : `only ${known}`}`,
+      problem: `${tokenizer.name} has no chat template named "${name}"; available templates: ${known === "" ? "none" : known}`,
     }),
   )
 }

@@ -1,5 +1,5 @@
 /**
- * Looks through data before money is spent on them, and says what is wrong with how many of them.
+ * Checks training data before a paid run and counts the problems it finds.
  *
  * @since 0.1.0
  */
@@ -20,15 +20,17 @@ import * as Renderers from "./Renderers.ts"
 import type * as Tokenizer from "./Tokenizer.ts"
 
 /**
- * - `unreadable`: no conversation
- * - `unknown_key`: a key that nothing reads, which may be one that is misspelt
+ * The kind of problem that a finding reports:
+ *
+ * - `unreadable`: the row is not a conversation
+ * - `unknown_key`: nothing reads this key; it may be misspelled
  * - `renderer_mismatch`: the renderer was made for other models
- * - `not_rendered`: the renderer refuses the conversation
- * - `special_token`: a text has a special token written out in it
- * - `nothing_learnt`: no token counts
- * - `context_overflow`: more tokens than there is room for
- * - `image_without_tokens`: nobody knows how many tokens an image or audio takes
- * - `bad_datum`: the loss would refuse it: a wrong type, shape, length, or an input that is unknown or missing
+ * - `not_rendered`: the renderer rejects the conversation
+ * - `special_token`: a message text spells out a special token
+ * - `nothing_learnt`: no token has a weight
+ * - `context_overflow`: the datum has more tokens than the model accepts
+ * - `image_without_tokens`: an image or audio chunk does not say how many tokens it takes
+ * - `bad_datum`: the loss would reject it: wrong type, shape or length, or an unknown or missing input
  *
  * @since 0.1.0
  * @category models
@@ -45,19 +47,23 @@ export type Check =
   | "bad_datum"
 
 /**
+ * All problems of one kind, with a few examples.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Finding {
   readonly check: Check
-  /** What is an `error` would fail, or be paid for in vain. */
+  /** An `error` would fail on the server or waste a paid run. */
   readonly severity: "error" | "warning"
   readonly count: number
-  /** The first of them: the line or the place among the data, from 1, and what is wrong. */
+  /** The first occurrences: row number (line number or position in the data, from 1) and description. */
   readonly examples: ReadonlyArray<{ readonly row: number; readonly problem: string }>
 }
 
 /**
+ * The result of a check: totals and findings.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -65,10 +71,10 @@ export interface Report {
   readonly rows: number
   readonly datums: number
   readonly tokens: number
-  /** Tokens with a weight. */
+  /** Tokens whose weight is not 0. */
   readonly learntTokens: number
   readonly longest: number
-  /** Errors first. */
+  /** Sorted by severity, errors first. */
   readonly findings: ReadonlyArray<Finding>
 }
 
@@ -82,16 +88,16 @@ class Tally {
   longest = 0
   private readonly found = new Map<Check, { count: number; examples: Array<{ row: number; problem: string }> }>()
 
-  private readonly most: number
-  constructor(most: number) {
-    this.most = most
+  private readonly maxExamples: number
+  constructor(maxExamples: number) {
+    this.maxExamples = maxExamples
   }
 
   add(check: Check, row: number, problem: string): void {
     const known = this.found.get(check) ?? { count: 0, examples: [] }
     this.found.set(check, known)
     known.count++
-    if (known.examples.length < this.most) known.examples.push({ row, problem })
+    if (known.examples.length < this.maxExamples) known.examples.push({ row, problem })
   }
 
   report(): Report {
@@ -113,13 +119,15 @@ class Tally {
 }
 
 /**
+ * Options of {@link datums}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** How many tokens the model takes. */
+  /** The most tokens the model accepts. */
   readonly maxLength?: number | undefined
-  /** How many examples are told of each finding. Default: 5. */
+  /** The number of examples kept for each finding. Default: 5. */
   readonly maxExamples?: number | undefined
 }
 
@@ -155,18 +163,18 @@ const checkDatum = (
     if (maxLength !== undefined && length > maxLength) {
       tally.add("context_overflow", row, `${length} tokens, ${length - maxLength} more than ${maxLength}`)
     }
-    // What counts is the weight of each target, or how much better than expected it was.
+    // A target contributes to the loss through its weight or its advantage.
     const counting = inputs.find(({ name }) => name === "weights") ?? inputs.find(({ name }) => name === "advantages")
     if (counting === undefined) continue
-    let learnt = 0
-    for (const value of counting.tensor.data) if (Number(value) !== 0) learnt++
-    tally.learntTokens += learnt
-    if (learnt === 0) tally.add("nothing_learnt", row, `all ${counting.key} are 0`)
+    let trained = 0
+    for (const value of counting.tensor.data) if (Number(value) !== 0) trained++
+    tally.learntTokens += trained
+    if (trained === 0) tally.add("nothing_learnt", row, `all ${counting.key} are 0`)
   }
 }
 
 /**
- * Looks through data that are ready to be sent.
+ * Checks data that is ready to be sent.
  *
  * @since 0.1.0
  * @category linting
@@ -186,14 +194,16 @@ export const datums = <E, R>(
   })
 
 /**
+ * Options of {@link conversations}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ConversationOptions extends Options {
   readonly renderer: Renderer
-  /** The model that is to be trained. */
+  /** The model to be trained. */
   readonly model?: string | undefined
-  /** With it, special tokens in texts are found. */
+  /** If given, message texts are searched for special tokens. */
   readonly tokenizer?: Pick<Tokenizer.Service, "specialTokens"> | undefined
   /** Default: `all_assistant_messages`. */
   readonly trainOn?: TrainOn | undefined
@@ -216,8 +226,8 @@ const textsOf = ({ content }: Message): ReadonlyArray<string> =>
     : content.flatMap((part) => (part.type === "text" ? [part.text] : part.type === "thinking" ? [part.thinking] : []))
 
 /**
- * Looks through conversations as they are in a file: `Dataset.jsonl(bytes, Schema.Unknown).rows`. Each is rendered and
- * made into data, which are looked through as well; nothing is kept.
+ * Checks conversations as they are in a file: `Dataset.jsonl(bytes, Schema.Unknown).rows`. Renders each row, turns it
+ * into datums and checks those as well; keeps none of them in memory.
  *
  * @since 0.1.0
  * @category linting
@@ -238,7 +248,7 @@ export const conversations = <E, R>(
     const checkRow = ({ line, value }: Row<unknown>) =>
       Effect.gen(function* () {
         tally.rows++
-        for (const path of unknownKeys(value)) tally.add("unknown_key", line, `${path} is not read`)
+        for (const path of unknownKeys(value)) tally.add("unknown_key", line, `unknown key ${path}`)
         const decoded = decode(value)
         if (Either.isLeft(decoded)) {
           const [issue] = ParseResult.ArrayFormatter.formatErrorSync(decoded.left)
@@ -251,14 +261,14 @@ export const conversations = <E, R>(
         }
         const made = yield* Effect.either(Datums.fromConversation(renderer, messages, { trainOn }))
         if (Either.isLeft(made)) return tally.add("not_rendered", line, made.left.message)
-        if (made.right.length === 0) tally.add("nothing_learnt", line, "no message is the assistant's")
+        if (made.right.length === 0) tally.add("nothing_learnt", line, "the conversation has no assistant message")
         for (const datum of made.right) checkDatum(tally, Loss.crossEntropy, datum, line, options)
       })
     return Effect.map(Stream.runForEach(rows, checkRow), () => tally.report())
   })
 
 /**
- * Whether nothing was found that would fail or be paid for in vain.
+ * Returns whether a report has no errors; warnings are allowed.
  *
  * @since 0.1.0
  * @category getters
@@ -266,30 +276,30 @@ export const conversations = <E, R>(
 export const isClean = ({ findings }: Report): boolean => findings.every(({ severity }) => severity !== "error")
 
 const titles: Readonly<Record<Check, string>> = {
-  unreadable: "no conversation",
+  unreadable: "not a conversation",
   unknown_key: "unknown keys",
   renderer_mismatch: "renderer does not fit the model",
-  not_rendered: "refused by the renderer",
+  not_rendered: "rejected by the renderer",
   special_token: "special tokens in texts",
   nothing_learnt: "nothing to learn",
   context_overflow: "too long",
   image_without_tokens: "images without a token count",
-  bad_datum: "refused by the loss",
+  bad_datum: "rejected by the loss",
 }
 
 /**
- * A report to read.
+ * Formats a report as plain text.
  *
  * @since 0.1.0
  * @category conversions
  */
 export const format = (report: Report): string => {
   const { datums, findings, learntTokens, longest, rows, tokens } = report
-  const head = `${rows} rows, ${datums} datums, ${tokens} tokens (${learntTokens} learnt), longest ${longest}`
+  const head = `${rows} rows, ${datums} datums, ${tokens} tokens (${learntTokens} learned), longest ${longest}`
   const lines = findings.flatMap(({ check, count, examples, severity }) => [
     `${severity}: ${titles[check]}: ${count}`,
     ...examples.map(({ problem, row }) => (row === 0 ? `  ${problem}` : `  ${row}: ${problem}`)),
     ...(count > examples.length ? [`  … and ${count - examples.length} more`] : []),
   ])
-  return [head, ...(findings.length === 0 ? ["nothing found"] : lines)].join("\n")
+  return [head, ...(findings.length === 0 ? ["no problems found"] : lines)].join("\n")
 }

@@ -1,5 +1,5 @@
 /**
- * Rows from files, one line each, as a stream: whatever the size of the file, no more than a line is in memory.
+ * Streams rows from files with one row per line. Only one line at a time is held in memory, whatever the file size.
  *
  * @since 0.1.0
  */
@@ -12,10 +12,12 @@ import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 
 /**
- * - `TooLong`: longer than `maxLineBytes`
- * - `InvalidUtf8`: no text
- * - `InvalidJson`: no JSON
- * - `InvalidRow`: JSON, and not what was expected
+ * Why a line was rejected:
+ *
+ * - `TooLong`: the line is longer than `maxLineBytes`
+ * - `InvalidUtf8`: the line is not valid UTF-8
+ * - `InvalidJson`: the line is not valid JSON
+ * - `InvalidRow`: the JSON does not match the schema
  *
  * @since 0.1.0
  * @category models
@@ -23,7 +25,7 @@ import * as Stream from "effect/Stream"
 export const Reason = Schema.Literal("TooLong", "InvalidUtf8", "InvalidJson", "InvalidRow")
 
 /**
- * A line that is no row. Lines are counted from 1.
+ * A line that could not be read as a row. Lines are counted from 1.
  *
  * @since 0.1.0
  * @category errors
@@ -40,19 +42,23 @@ export class BadLine extends Schema.TaggedError<BadLine>("@effect-tinker/tokeniz
 }
 
 /**
+ * Options of {@link jsonl} and {@link lines}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** Whether the stream fails at a bad line, or goes on and counts it. Default: `stop`. */
+  /** Whether the stream fails at a bad line (`stop`) or counts it and continues (`skip`). Default: `stop`. */
   readonly onBadLine?: "stop" | "skip" | undefined
   /** Default: 16 MiB. */
   readonly maxLineBytes?: number | undefined
-  /** How many bad lines are remembered. Default: 10. */
+  /** The number of bad lines kept as examples. Default: 10. */
   readonly maxExamples?: number | undefined
 }
 
 /**
+ * A decoded row and the number of its line, from 1.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -62,6 +68,8 @@ export interface Row<out A> {
 }
 
 /**
+ * How many lines were read, and what became of them.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -70,24 +78,26 @@ export interface Counts {
   readonly rows: number
   readonly blank: number
   readonly bad: number
-  /** The first of the bad lines. */
+  /** The first bad lines. */
   readonly examples: ReadonlyArray<BadLine>
 }
 
 /**
+ * A stream of rows, with counts of what was read.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Dataset<out A, out E = never, out R = never> {
   readonly rows: Stream.Stream<Row<A>, E | BadLine, R>
-  /** Of the run of `rows` that began last, up to now. */
+  /** The counts so far of the most recently started run of `rows`. */
   readonly counts: Effect.Effect<Counts>
 }
 
 const newline = 0x0a
-const mark = [0xef, 0xbb, 0xbf]
+const byteOrderMark = [0xef, 0xbb, 0xbf]
 
-/** Bytes in, lines out. */
+/** Splits bytes into lines. */
 class Lines {
   private pending: Array<Uint8Array> = []
   private size = 0
@@ -95,16 +105,16 @@ class Lines {
   private started = false
   line = 0
 
-  private readonly most: number
-  constructor(most: number) {
-    this.most = most
+  private readonly maxBytes: number
+  constructor(maxBytes: number) {
+    this.maxBytes = maxBytes
   }
 
   private keep(bytes: Uint8Array): void {
     if (this.tooLong || bytes.length === 0) return
     this.size += bytes.length
-    // The mark at the start of a file is no part of its first line.
-    if (this.size > this.most + (this.started ? 0 : mark.length)) {
+    // A byte order mark at the start of the file does not count towards the length of the first line.
+    if (this.size > this.maxBytes + (this.started ? 0 : byteOrderMark.length)) {
       this.tooLong = true
       this.pending = []
     } else this.pending.push(bytes)
@@ -119,7 +129,7 @@ class Lines {
     this.tooLong = false
     const line = ++this.line
     if (tooLong) {
-      const problem = `longer than ${this.most} bytes; maxLineBytes says how long a line may be`
+      const problem = `longer than ${this.maxBytes} bytes; raise maxLineBytes to allow longer lines`
       return Either.left(new BadLine({ line, reason: "TooLong", problem }))
     }
     let bytes = parts.length === 1 ? (parts[0] ?? new Uint8Array()) : new Uint8Array(size)
@@ -132,12 +142,12 @@ class Lines {
     }
     if (!this.started) {
       this.started = true
-      if (mark.every((byte, index) => bytes[index] === byte)) bytes = bytes.subarray(mark.length)
+      if (byteOrderMark.every((byte, index) => bytes[index] === byte)) bytes = bytes.subarray(byteOrderMark.length)
     }
     if (bytes[bytes.length - 1] === 0x0d) bytes = bytes.subarray(0, -1)
     return Either.mapLeft(
       Either.try(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)),
-      () => new BadLine({ line, reason: "InvalidUtf8", problem: "is not valid UTF-8" }),
+      () => new BadLine({ line, reason: "InvalidUtf8", problem: "invalid UTF-8" }),
     )
   }
 
@@ -149,12 +159,12 @@ class Lines {
       lines.push(this.end())
       from = at + 1
     }
-    // The producer may use its buffer again.
+    // Copies the bytes because the producer may reuse its buffer.
     this.keep(bytes.slice(from))
     return lines
   }
 
-  /** The last line may have no end. */
+  /** Returns the last line if it has no line break. */
   finish(): ReadonlyArray<Either.Either<string, BadLine>> {
     return this.size === 0 ? [] : [this.end()]
   }
@@ -202,7 +212,7 @@ const read = <A, E, R>(
       Stream.map((piece) => rowsOf(lines.push(piece))),
       Stream.concat(Stream.sync(() => rowsOf(lines.finish()))),
       Stream.mapConcat((rows) => rows),
-      // Rows before a bad line are given out before it stops the stream.
+      // Emits the rows before a bad line before that line fails the stream.
       Stream.mapEffect((row) => row),
     )
   })
@@ -212,8 +222,8 @@ const read = <A, E, R>(
 const short = (text: string) => (text.length > 400 ? `${text.slice(0, 400)}…` : text)
 
 /**
- * One JSON value a line, each decoded. Blank lines are counted and left out; so is a mark at the start of the file, and
- * lines may end as on Windows.
+ * Reads one JSON value per line and decodes each. Counts and skips blank lines, ignores a byte order mark at the start,
+ * and accepts both `\n` and `\r\n`.
  *
  * @since 0.1.0
  * @category constructors
@@ -230,7 +240,7 @@ export const jsonl = <A, I, E = never, R = never>(
       Either.flatMap(
         Either.try({
           try: (): unknown => JSON.parse(text),
-          catch: () => new BadLine({ line, reason: "InvalidJson", problem: "is not valid JSON" }),
+          catch: () => new BadLine({ line, reason: "InvalidJson", problem: "invalid JSON" }),
         }),
         (value) =>
           Either.mapLeft(decodeRow(value), (error) => {
@@ -244,7 +254,7 @@ export const jsonl = <A, I, E = never, R = never>(
 }
 
 /**
- * Each line as it is, also if it is empty.
+ * Reads each line as a string, including empty lines.
  *
  * @since 0.1.0
  * @category constructors
@@ -255,7 +265,7 @@ export const lines = <E = never, R = never>(
 ): Dataset<string, E, R> => read(bytes, (text) => Either.right(text), true, options)
 
 /**
- * The bytes of a file.
+ * Streams the bytes of a file.
  *
  * @since 0.1.0
  * @category constructors

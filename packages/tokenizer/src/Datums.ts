@@ -1,6 +1,6 @@
 /**
- * Training data from conversations, trajectories and preferences: tokens shifted by one, with what the loss wants to
- * know about each of them.
+ * Builds training data from conversations, trajectories and preferences: tokens shifted by one, with the inputs that
+ * the loss needs for each target.
  *
  * @since 0.1.0
  */
@@ -15,7 +15,7 @@ import type { Failure } from "./RendererError.ts"
 import type { Tokens } from "./Tokenizer.ts"
 
 /**
- * For `Loss.crossEntropy` and for every `CustomLoss`.
+ * A datum for `Loss.crossEntropy` and for every `CustomLoss`.
  *
  * @since 0.1.0
  * @category models
@@ -26,7 +26,7 @@ export interface SupervisedDatum {
 }
 
 /**
- * For `Loss.importanceSampling`, `Loss.ppo` and the like.
+ * A datum for policy gradient losses such as `Loss.importanceSampling` and `Loss.ppo`.
  *
  * @since 0.1.0
  * @category models
@@ -41,17 +41,21 @@ export interface PolicyDatum {
 }
 
 /**
+ * Options of {@link fromExample}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ExampleOptions {
-  /** How many tokens at most; what is beyond is cut off, images as a whole. */
+  /** The most tokens a datum may have. The rest is cut off; an image that does not fit is dropped as a whole. */
   readonly maxLength?: number | undefined
-  /** `mean`: the weights of a datum add up to 1, so that long answers count no more than short ones. Default: `sum`. */
+  /** `mean` scales the weights of a datum to a sum of 1, so that long answers do not dominate. Default: `sum`. */
   readonly reduction?: "sum" | "mean" | undefined
 }
 
 /**
+ * Options of {@link fromConversation}.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -77,7 +81,7 @@ const sized = (chunks: ReadonlyArray<ModelInput.Chunk>, path: string): Result<Re
     const length = lengthOf(chunk)
     if (length === undefined) {
       const missing = chunk.type === "dmel" ? "length" : "expectedTokens"
-      return invalid(`${path}.chunks[${index}].${missing}`, "missing: without it nobody knows which target is whose")
+      return invalid(`${path}.chunks[${index}].${missing}`, "missing; targets can't be aligned without a token count")
     }
     all.push({ chunk, length })
   }
@@ -100,7 +104,7 @@ const truncated = (chunks: ReadonlyArray<Sized>, maxLength: number): ReadonlyArr
   return kept
 }
 
-/** All but the last token as input, all but the first as targets, 0 where an image is. */
+/** Uses all tokens but the last as input and all but the first as targets. Targets of images are 0. */
 const shifted = (
   chunks: ReadonlyArray<Sized>,
   path: string,
@@ -108,7 +112,7 @@ const shifted = (
   const total = chunks.reduce((sum, { length }) => sum + length, 0)
   const last = chunks.at(-1)
   if (last?.chunk.type !== "encoded_text")
-    return invalid(path, "expected a text at the end: nothing follows from an image")
+    return invalid(path, "expected text as the last chunk: an image has no target")
   if (total < 2) return invalid(path, `expected at least 2 tokens, an input and a target, got ${total}`)
   const targetTokens = new Int32Array(total - 1)
   let at = -1
@@ -121,7 +125,7 @@ const shifted = (
   return Either.right({ modelInput: ModelInput.fromChunks(joined(input.map(({ chunk }) => chunk))), targetTokens })
 }
 
-/** Texts one after the other as one. */
+/** Merges consecutive text chunks. */
 const joined = (chunks: ReadonlyArray<ModelInput.Chunk>): ReadonlyArray<ModelInput.Chunk> => {
   const all: Array<ModelInput.Chunk> = []
   for (const chunk of chunks) {
@@ -142,8 +146,8 @@ const reduced = (weights: Float32Array): Float32Array => {
 }
 
 /**
- * A datum from tokens and their weights: cut to length, shifted by one. Images at the end are dropped; those within
- * have targets of 0.
+ * Builds a datum from tokens and their weights: cuts it to length and shifts the targets by one. Trailing images are
+ * dropped; the targets of other images are 0.
  *
  * @since 0.1.0
  * @category constructors
@@ -155,12 +159,12 @@ export const fromExample = (
   Either.gen(function* () {
     const { maxLength, reduction } = options
     if (maxLength !== undefined && !(Number.isInteger(maxLength) && maxLength > 0)) {
-      return yield* invalid("maxLength", `expected a whole number from 1, got ${maxLength}`)
+      return yield* invalid("maxLength", `expected a positive integer, got ${maxLength}`)
     }
     const all = yield* sized(modelInput.chunks, "modelInput")
     const total = all.reduce((sum, { length }) => sum + length, 0)
     if (weights.length !== total) {
-      return yield* invalid("weights", `expected ${total}, as many as the tokens, got ${weights.length}`)
+      return yield* invalid("weights", `expected one weight per token (${total}), got ${weights.length}`)
     }
     const kept = (maxLength === undefined ? all : truncated(all, maxLength)).filter(({ length }) => length > 0)
     const end = kept.findLastIndex(({ chunk }) => chunk.type !== "image" && chunk.type !== "image_asset_pointer")
@@ -172,8 +176,8 @@ export const fromExample = (
 const split: ReadonlySet<TrainOn> = new Set(["last_assistant_message", "last_assistant_turn", "all_assistant_messages"])
 
 /**
- * The data of a conversation: one datum, or one for each answer that is learnt where the renderer shows the model
- * another history in each turn.
+ * Builds the data of a conversation: one datum, or one for each trained answer if the renderer changes the history from
+ * turn to turn.
  *
  * @since 0.1.0
  * @category constructors
@@ -192,7 +196,7 @@ export const fromConversation = (
   })
 
 /**
- * Two ways to go on after the same prompt, the first of which is preferred.
+ * Two continuations of the same prompt: the preferred one and the rejected one.
  *
  * @since 0.1.0
  * @category models
@@ -204,8 +208,8 @@ export interface Preference {
 }
 
 /**
- * Both ways as data whose weights are 1 where the answer is: for a `CustomLoss` that compares them, such as DPO. A
- * batch has them one after the other, `[chosen, rejected, chosen, rejected, …]`.
+ * Builds one datum for each continuation, with a weight of 1 on the tokens of the answer. Meant for a `CustomLoss` that
+ * compares the two, such as DPO. In a batch they alternate: `[chosen, rejected, chosen, rejected, …]`.
  *
  * @since 0.1.0
  * @category constructors
@@ -221,12 +225,12 @@ export const fromPreference = (
         ? Effect.flatMap(renderer.supervisedExample([...prompt, ...answer], "last_assistant_message"), (example) =>
             fromExample(example, options),
           )
-        : new InvalidInput({ path, problem: "expected messages of which the last is the assistant's" })
+        : new InvalidInput({ path, problem: "expected the last message to be the assistant's" })
     return { chosen: yield* one(chosen, "chosen"), rejected: yield* one(rejected, "rejected") }
   })
 
 /**
- * One step: what the model saw, and what it wrote.
+ * One step of a trajectory: the observation that the model saw and the tokens that it sampled.
  *
  * @since 0.1.0
  * @category models
@@ -234,23 +238,27 @@ export const fromPreference = (
 export interface Transition {
   readonly observation: ModelInput.Input
   readonly tokens: Tokens
-  /** Of each token, when it was sampled. */
+  /** The log probability of each token at the time it was sampled. */
   readonly logprobs: ArrayLike<number>
-  /** Whether nothing is to be learnt from it, e.g. because it could not be parsed. */
+  /** Whether to exclude these tokens from training, e.g. because they could not be parsed. */
   readonly masked?: boolean | undefined
 }
 
 /**
+ * A datum of a trajectory and its mask.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface TrajectoryDatum {
   readonly datum: PolicyDatum
-  /** 1 where the model wrote the target and is to learn from it. Not sent: for metrics and penalties. */
+  /**
+   * 1 for targets that the model sampled and is trained on. Not sent to the server; use it for metrics and penalties.
+   */
   readonly mask: Float32Array
 }
 
-/** One token, or a piece that is not text. */
+/** One token, or one chunk that is not text. */
 type Element = number | ModelInput.Chunk
 
 const elementsOf = (input: ModelInput.ModelInput): ReadonlyArray<Element> =>
@@ -314,8 +322,8 @@ class Sequence {
 }
 
 /**
- * The data of a trajectory: one datum for as long as each observation begins with all that was before it, and another
- * from where it does not. What was observed has log probability, advantage and mask 0; what was written has the
+ * Builds the data of a trajectory. Steps share a datum for as long as each observation starts with everything before
+ * it; otherwise a new datum starts. Observed tokens have log probability, advantage and mask 0; sampled tokens have the
  * advantage of the trajectory.
  *
  * @since 0.1.0
@@ -334,7 +342,7 @@ export const fromTrajectory = (
       const input = yield* ModelInput.from(observation, `${path}.observation`)
       const action = yield* ModelInput.text(tokens, `${path}.tokens`)
       if (logprobs.length !== action.tokens.length) {
-        const problem = `expected ${action.tokens.length}, as many as the tokens, got ${logprobs.length}`
+        const problem = `expected one log probability per token (${action.tokens.length}), got ${logprobs.length}`
         return yield* invalid(`${path}.logprobs`, problem)
       }
       const observed = elementsOf(input)
@@ -344,7 +352,7 @@ export const fromTrajectory = (
       }
       for (const element of observed.slice(sequence.elements.length)) {
         const length = typeof element === "number" ? 1 : lengthOf(element)
-        if (length === undefined) return yield* invalid(`${path}.observation`, "an image or audio has no token count")
+        if (length === undefined) return yield* invalid(`${path}.observation`, "image or audio without a token count")
         sequence.add(element, length, 0, 0, 0)
       }
       const mask = masked === true ? 0 : 1

@@ -1,7 +1,7 @@
 /**
- * JSON that loses nothing: `1.0` stays a float, integers stay exact whatever their size, and keys stay in their order,
- * `"1"` after `"b"` if that is how they were written. A chat template prints tool arguments exactly like Python when it
- * is given what `parse` makes of them.
+ * Parses JSON without losing information: `1.0` stays a float, integers of any size stay exact, and keys keep their
+ * order (`"1"` after `"b"` if written that way). Given the result of `parse`, a chat template prints tool arguments
+ * exactly as Python does.
  *
  * @since 0.1.0
  */
@@ -9,7 +9,7 @@ import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 
 /**
- * A number that is a float even when it is whole: `1.0`, which `JSON.parse` can't tell from `1`.
+ * A number that is a float even if its value is an integer: `1.0`, which `JSON.parse` can't tell from `1`.
  *
  * @since 0.1.0
  * @category models
@@ -23,7 +23,7 @@ export class Float {
 }
 
 /**
- * An integer is a `number` where that is exact, else a `bigint`.
+ * Parsed JSON. An integer is a `number` if that is exact, otherwise a `bigint`.
  *
  * @since 0.1.0
  * @category models
@@ -39,6 +39,8 @@ export type ExactJson =
   | ReadonlyMap<string, ExactJson>
 
 /**
+ * A text that is not valid JSON, with the index of the problem.
+ *
  * @since 0.1.0
  * @category errors
  */
@@ -52,8 +54,8 @@ export class ExactJsonError extends Schema.TaggedError<ExactJsonError>("@effect-
   }
 }
 
-/** Deeper than any tool call, and safely below what overflows a stack. */
-const deepest = 500
+/** Deeper than any real tool call, and well below the depth that overflows the stack. */
+const maxDepth = 500
 
 const space = /[ \t\n\r]*/y
 const number = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y
@@ -91,7 +93,7 @@ class Reader {
     return found
   }
 
-  /** Skips spaces, and then the sign if it is there. */
+  /** Skips white space, then `sign` if it follows. */
   skip(sign: string): boolean {
     this.take(space)
     const found = this.text.startsWith(sign, this.index)
@@ -102,39 +104,39 @@ class Reader {
   key(): string {
     this.take(space)
     const found = this.take(string)
-    return found === null ? this.fail("a key in double quotes is missing") : JSON.parse(found[0])
+    return found === null ? this.fail("expected a key in double quotes") : JSON.parse(found[0])
   }
 
   value(depth: number): ExactJson {
-    if (depth > deepest) this.fail(`nested deeper than ${deepest}`)
+    if (depth > maxDepth) this.fail(`nested deeper than ${maxDepth} levels`)
     if (this.skip("{")) {
       const entries = new Map<string, ExactJson>()
       if (this.skip("}")) return entries
       do {
         const key = this.key()
-        if (!this.skip(":")) this.fail("a colon is missing")
+        if (!this.skip(":")) this.fail("expected a colon")
         entries.set(key, this.value(depth + 1))
       } while (this.skip(","))
-      return this.skip("}") ? entries : this.fail("a comma or a closing brace is missing")
+      return this.skip("}") ? entries : this.fail("expected a comma or a closing brace")
     }
     if (this.skip("[")) {
       const items: Array<ExactJson> = []
       if (this.skip("]")) return items
       do items.push(this.value(depth + 1))
       while (this.skip(","))
-      return this.skip("]") ? items : this.fail("a comma or a closing bracket is missing")
+      return this.skip("]") ? items : this.fail("expected a comma or a closing bracket")
     }
     for (const [word, value] of words) if (this.skip(word)) return value
     const text = this.take(string)
     if (text !== null) return JSON.parse(text[0])
     const digits = this.take(number)
-    if (digits === null) return this.fail("a value is missing")
+    if (digits === null) return this.fail("expected a value")
     return digits[1] === undefined && digits[2] === undefined ? integer(digits[0]) : new Float(Number(digits[0]))
   }
 }
 
 /**
- * Reads what Python's `json.loads` reads, `NaN` and `Infinity` included.
+ * Parses everything that Python's `json.loads` accepts, including `NaN` and `Infinity`.
  *
  * @since 0.1.0
  * @category decoding
@@ -145,7 +147,7 @@ export const parse = (text: string): Either.Either<ExactJson, ExactJsonError> =>
       const reader = new Reader(text)
       const value = reader.value(0)
       reader.skip("")
-      return reader.index === text.length ? value : reader.fail("there is more than one value")
+      return reader.index === text.length ? value : reader.fail("expected the end of the text after the value")
     },
     catch: (problem) =>
       problem instanceof ExactJsonError ? problem : new ExactJsonError({ problem: String(problem), index: 0 }),

@@ -1,5 +1,5 @@
 /**
- * Messages of a conversation, as programs build them: plain objects. {@link FromJson} reads them from files.
+ * The messages of a conversation as plain objects. {@link FromJson} reads them from files.
  *
  * @since 0.1.0
  */
@@ -9,7 +9,7 @@ import type * as ModelInput from "effect-tinker/ModelInput"
 import * as PythonJson from "./internal/renderer/PythonJson.ts"
 
 /**
- * What is said.
+ * Visible text of a message.
  *
  * @since 0.1.0
  * @category models
@@ -20,7 +20,7 @@ export interface TextPart {
 }
 
 /**
- * What the model thinks before it says something.
+ * Reasoning that the model writes before its answer.
  *
  * @since 0.1.0
  * @category models
@@ -31,7 +31,7 @@ export interface ThinkingPart {
 }
 
 /**
- * An image, as the server takes it.
+ * An image, in a form that the server accepts.
  *
  * @since 0.1.0
  * @category models
@@ -42,24 +42,28 @@ export interface ImagePart {
 }
 
 /**
+ * One part of the content of a message.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Part = TextPart | ThinkingPart | ImagePart
 
 /**
+ * A call to a tool, as requested by the model.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ToolCall {
   readonly id?: string | undefined
   readonly name: string
-  /** JSON, as it was written. */
+  /** JSON, exactly as the model wrote it. */
   readonly arguments: string
 }
 
 /**
- * What looks like a tool call and is none.
+ * Text that looks like a tool call but could not be parsed.
  *
  * @since 0.1.0
  * @category models
@@ -70,25 +74,27 @@ export interface UnparsedToolCall {
 }
 
 /**
+ * One message of a conversation.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Message {
-  /** `system`, `user`, `assistant`, `tool`, or whatever the renderer knows. */
+  /** `system`, `user`, `assistant`, `tool`, or any other role that the renderer supports. */
   readonly role: string
   readonly content: string | ReadonlyArray<Part>
   readonly toolCalls?: ReadonlyArray<ToolCall> | undefined
   readonly unparsedToolCalls?: ReadonlyArray<UnparsedToolCall> | undefined
-  /** Of a result: which call it answers. */
+  /** In a tool result: the id of the call that it answers. */
   readonly toolCallId?: string | undefined
-  /** Of a result: which tool it comes from. */
+  /** In a tool result: the name of the tool. */
   readonly name?: string | undefined
-  /** Whether it is learnt, where each message says so itself (`customized`). */
+  /** Whether the message is trained on; used with `customized` only. */
   readonly trainable?: boolean | undefined
 }
 
 /**
- * A tool that the model may call. `parameters` is a JSON schema.
+ * A tool that the model may call. `parameters` is a JSON Schema.
  *
  * @since 0.1.0
  * @category models
@@ -100,30 +106,40 @@ export interface ToolSpec {
 }
 
 /**
+ * Creates a text part.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const text = (text: string): TextPart => ({ type: "text", text })
 
 /**
+ * Creates a reasoning part.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const thinking = (thinking: string): ThinkingPart => ({ type: "thinking", thinking })
 
 /**
+ * Creates a system message.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const system = (content: Message["content"]): Message => ({ role: "system", content })
 
 /**
+ * Creates a user message.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const user = (content: Message["content"]): Message => ({ role: "user", content })
 
 /**
+ * Creates an assistant message, optionally with tool calls and other fields.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -134,7 +150,7 @@ export const assistant = (content: Message["content"], more?: Omit<Message, "rol
 })
 
 /**
- * The parts, also of a content that is one text.
+ * Returns the parts of a message; content that is a string is one text part.
  *
  * @since 0.1.0
  * @category getters
@@ -143,7 +159,7 @@ export const parts = ({ content }: Pick<Message, "content">): ReadonlyArray<Part
   typeof content === "string" ? [text(content)] : content
 
 /**
- * All that is said, without what is thought.
+ * Returns the visible text of a message, without its reasoning.
  *
  * @since 0.1.0
  * @category getters
@@ -152,7 +168,7 @@ export const textOf = (message: Pick<Message, "content">): string =>
   parts(message).reduce((all, part) => (part.type === "text" ? all + part.text : all), "")
 
 /**
- * All that is thought.
+ * Returns the reasoning of a message, without its visible text.
  *
  * @since 0.1.0
  * @category getters
@@ -171,7 +187,7 @@ const Arguments = Schema.Union(Schema.String, Schema.Record({ key: Schema.String
 
 const maybe = <A, I>(schema: Schema.Schema<A, I>) => Schema.optional(Schema.NullOr(schema))
 
-/** As in files: the names that chat endpoints and data sets use. */
+/** The form used in files, with the names of chat endpoints and public data sets. */
 const Json = Schema.Struct({
   role: Schema.String,
   content: maybe(Schema.Union(Schema.String, Parts)),
@@ -192,7 +208,7 @@ const Json = Schema.Struct({
 })
 
 /**
- * The names that a message in a file may have.
+ * The keys that a message in a file may have.
  *
  * @since 0.1.0
  * @category schemas
@@ -254,7 +270,7 @@ const isPart = (value: unknown): boolean => {
 }
 
 /**
- * Whether a value is a message, as far as renderers rely on it.
+ * Checks whether a value is a message, as far as renderers rely on it.
  *
  * @since 0.1.0
  * @category guards
@@ -269,9 +285,9 @@ export const isMessage = (value: unknown): value is Message => {
 }
 
 /**
- * A message as files have it: `tool_calls` with a `function` in each, `tool_call_id`, and so on. Content that is
- * missing or null is empty, `reasoning_content` becomes a part, and arguments that are an object become JSON. Keys that
- * are not known are ignored here, and found by `DataLint`. Images can't be written in this form.
+ * The schema of a message in a file: `tool_calls` with a `function` in each, `tool_call_id`, and so on. Missing or null
+ * content is read as empty, `reasoning_content` becomes a thinking part, and arguments given as an object become JSON.
+ * Unknown keys are ignored; `DataLint` reports them. Images have no such form.
  *
  * @since 0.1.0
  * @category schemas
@@ -284,13 +300,13 @@ export const FromJson: Schema.Schema<Message, Schema.Schema.Encoded<typeof Json>
     decode: (json) => ParseResult.succeed(fromJson(json)),
     encode: (message, _, ast) =>
       parts(message).some(({ type }) => type === "image")
-        ? ParseResult.fail(new ParseResult.Type(ast, message, "a message with an image has no such form"))
+        ? ParseResult.fail(new ParseResult.Type(ast, message, "a message with an image can't be written as JSON"))
         : ParseResult.succeed(toJson(message)),
   },
 )
 
 /**
- * One row of a file of conversations: `{"messages": […], "tools": […]}`.
+ * The schema of one row in a file of conversations: `{"messages": […]}`.
  *
  * @since 0.1.0
  * @category schemas
@@ -298,6 +314,8 @@ export const FromJson: Schema.Schema<Message, Schema.Schema.Encoded<typeof Json>
 export const Conversation = Schema.Struct({ messages: Schema.Array(FromJson) })
 
 /**
+ * One row in a file of conversations.
+ *
  * @since 0.1.0
  * @category schemas
  */

@@ -1,6 +1,5 @@
 /**
- * Between messages and tokens: the prompt that a model is given, the example that it learns from, and the message that
- * it answered with.
+ * Converts between messages and tokens: the prompt for a model, the example to train on, and the parsed answer.
  *
  * @since 0.1.0
  */
@@ -13,13 +12,13 @@ import type { Failure } from "./RendererError.ts"
 import type { Tokens } from "./Tokenizer.ts"
 
 /**
- * Which tokens of an example are learnt:
+ * Which tokens of an example are trained on:
  *
  * - `last_assistant_message`: the last message, if it is the assistant's
- * - `last_assistant_turn`: what the assistant says after the last message of the user, between tool results too
- * - `all_assistant_messages`, `all_messages`, `all_user_and_system_messages`: without what introduces a message
- * - `all_tokens`: with it
- * - `customized`: the messages that are `trainable`, which each of them has to say; otherwise none may
+ * - `last_assistant_turn`: all assistant messages after the last user message, including those between tool results
+ * - `all_assistant_messages`, `all_messages`, `all_user_and_system_messages`: these messages without their headers
+ * - `all_tokens`: everything, including headers
+ * - `customized`: the messages marked `trainable`; every message must set it, and in other modes none may
  *
  * @since 0.1.0
  * @category models
@@ -35,26 +34,28 @@ export const TrainOn = Schema.Literal(
 )
 
 /**
+ * Which tokens of an example are trained on.
+ *
  * @since 0.1.0
  * @category models
  */
 export type TrainOn = typeof TrainOn.Type
 
 /**
- * Tokens to learn from, and how much each of them counts.
+ * Tokens to train on, with a weight for each.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Example {
   readonly modelInput: ModelInput
-  /** One for each token, images counted as many as they take. */
+  /** One weight per token; an image has one for each token it takes. */
   readonly weights: Float32Array
 }
 
 /**
- * How an answer ended: as this format ends its messages, with the model's end of all text, or not properly: cut off, or
- * ended more than once.
+ * How an answer ended: with the format's own end of message (`stop_sequence`), with the model's end of text (`eos`), or
+ * not properly, because it was cut off or ended more than once (`malformed`).
  *
  * @since 0.1.0
  * @category models
@@ -62,17 +63,20 @@ export interface Example {
 export type Termination = "stop_sequence" | "eos" | "malformed"
 
 /**
+ * A parsed answer.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Parsed {
-  /** As much as could be understood. What is malformed is one text, as it came. */
+  /** As much as could be parsed. A malformed answer is a single text with everything in it. */
   readonly message: Message
   readonly termination: Termination
 }
 
 /**
- * What is new, as tokens come. `index` counts the parts of the message: it grows where another part begins.
+ * A piece of an answer parsed from a token stream. `index` counts the parts of the message; it increases when a new
+ * part starts.
  *
  * @since 0.1.0
  * @category models
@@ -84,8 +88,8 @@ export type Delta =
   | ({ readonly type: "end" } & Parsed)
 
 /**
- * A piece of a tool call as the model writes it: of the arguments where the format names the tool outside of them,
- * else of the whole call.
+ * A piece of a tool call as the model writes it: a piece of the arguments if the format names the tool outside of them,
+ * otherwise of the whole call.
  *
  * @since 0.1.0
  * @category models
@@ -98,58 +102,64 @@ export interface ToolCallDelta {
 }
 
 /**
+ * Parses an answer incrementally.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Parser {
-  /** What became certain. */
+  /** Returns the deltas that can no longer change. */
   readonly push: (tokens: Tokens) => Effect.Effect<ReadonlyArray<Delta>, Failure>
-  /** The rest, and the whole message as the last delta. The parser is then as new. */
+  /** Returns the remaining deltas, the whole message last, and resets the parser. */
   readonly finish: Effect.Effect<ReadonlyArray<Delta>, Failure>
 }
 
 /**
+ * Options of a generation prompt.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface PromptOptions {
-  /** Who is to speak. Default: `assistant`. */
+  /** The role that speaks next. Default: `assistant`. */
   readonly role?: string | undefined
-  /** How the answer begins. */
+  /** The start of the answer. */
   readonly prefill?: string | undefined
 }
 
 /**
+ * Renders messages as tokens and parses answers, in the format of one model family.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Renderer {
   readonly name: string
   /**
-   * Whether the prompt of each turn begins with the prompt and the answer of the turn before. Then a conversation is one
-   * example, and its tokens are read once; otherwise each turn is an example of its own.
+   * Whether the prompt of each turn starts with the prompt and the answer of the previous turn. If so, a conversation
+   * is one example whose tokens are processed once; otherwise each turn is a separate example.
    */
   readonly hasExtensionProperty: boolean
-  /** For `SamplingParams`: texts or tokens, never both. */
+  /** Stop sequences for `SamplingParams`: either strings or tokens, never both. */
   readonly stopSequences: ReadonlyArray<string> | ReadonlyArray<number>
   readonly generationPrompt: (
     messages: ReadonlyArray<Message>,
     options?: PromptOptions,
   ) => Effect.Effect<ModelInput, Failure>
-  /** Default: `last_assistant_message`. What the generation prompt supplies is never learnt. */
+  /** Renders one example. Tokens of the generation prompt are never trained on. Default: `last_assistant_message`. */
   readonly supervisedExample: (messages: ReadonlyArray<Message>, trainOn?: TrainOn) => Effect.Effect<Example, Failure>
   /**
-   * One for each message of the assistant that is learnt, as it was when the model had to say it; one for all where the
-   * extension property holds. Default: `last_assistant_turn`.
+   * Renders one example for each trained assistant message, with the history that the model saw at that point, or a
+   * single example if the extension property holds. Default: `last_assistant_turn`.
    */
   readonly supervisedExamples: (
     messages: ReadonlyArray<Message>,
     trainOn?: TrainOn,
   ) => Effect.Effect<ReadonlyArray<Example>, Failure>
-  /** What the model answered, without its prompt. */
+  /** Parses the answer of a model; the tokens must not include the prompt. */
   readonly parse: (tokens: Tokens) => Effect.Effect<Parsed, Failure>
   readonly parser: () => Parser
-  /** The messages with which a conversation with tools begins, instead of its system message. */
+  /** Returns the messages that replace the system message at the start of a conversation with tools. */
   readonly toolPrefix: (
     tools: ReadonlyArray<ToolSpec>,
     systemPrompt?: string,
@@ -157,7 +167,7 @@ export interface Renderer {
 }
 
 /**
- * An answer as it comes. The last delta is the whole message.
+ * Parses a stream of tokens. The last delta holds the whole message.
  *
  * @since 0.1.0
  * @category combinators
@@ -166,7 +176,7 @@ export const parseStream =
   (renderer: Pick<Renderer, "parser">) =>
   <E, R>(tokens: Stream.Stream<number | Tokens, E, R>): Stream.Stream<Delta, E | Failure, R> =>
     Stream.suspend(() => {
-      // One for each run of the stream.
+      // Every run of the stream needs its own parser.
       const parser = renderer.parser()
       return tokens.pipe(
         Stream.mapEffect((some) => parser.push(typeof some === "number" ? [some] : some)),
@@ -176,7 +186,7 @@ export const parseStream =
     })
 
 /**
- * Whether a message could be graded: it ended properly.
+ * Returns whether an answer ended properly and can be graded.
  *
  * @since 0.1.0
  * @category getters
@@ -184,8 +194,8 @@ export const parseStream =
 export const isClean = ({ termination }: Pick<Parsed, "termination">): boolean => termination !== "malformed"
 
 /**
- * What is wrong with an answer: `structural` if it did not end properly, so that the conversation can't go on;
- * `content` if tool calls in it could not be understood, so that the model could be asked again.
+ * Classifies what is wrong with an answer: `structural` if it did not end properly and the conversation can't continue;
+ * `content` if some of its tool calls could not be parsed, in which case the model can be asked again.
  *
  * @since 0.1.0
  * @category getters

@@ -1,5 +1,5 @@
 /**
- * Why there is no renderer, or why it could not do what it was asked.
+ * The errors of renderers.
  *
  * @since 0.1.0
  */
@@ -9,13 +9,15 @@ import type { TemplateError } from "./TemplateError.ts"
 import type { TokenizerError } from "./TokenizerError.ts"
 
 /**
- * - `Unknown`: no renderer or model of this name
- * - `NotYet`: the family is known, and not written yet
- * - `WrongTokenizer`: the tokenizer has not the special tokens of this format
- * - `Unsupported`: this format can't say it
- * - `Contradiction`: the conversation contradicts the prompt that the model would be given
- * - `NoPrefix`: the prompt that the model would be given is no prefix of the example, so the weights would be wrong
- * - `WrongStop`: the tokens go on after a stop; they were sampled with other stop sequences
+ * Why a renderer failed:
+ *
+ * - `Unknown`: there is no renderer or model with this name
+ * - `NotYet`: the model family is known but its renderer is not implemented yet
+ * - `WrongTokenizer`: the tokenizer lacks the special tokens of this format
+ * - `Unsupported`: the format has no way to express this
+ * - `Contradiction`: the conversation contradicts the prompt that the model would get
+ * - `NoPrefix`: the prompt that the model would get is not a prefix of the example, so the weights would be wrong
+ * - `WrongStop`: tokens follow a stop sequence, so they were sampled with other stop sequences
  *
  * @since 0.1.0
  * @category models
@@ -31,12 +33,16 @@ export const Reason = Schema.Literal(
 )
 
 /**
+ * Why a renderer failed.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Reason = typeof Reason.Type
 
 /**
+ * A renderer is not available or can't render or parse something.
+ *
  * @since 0.1.0
  * @category errors
  */
@@ -51,8 +57,8 @@ export class RendererError extends Schema.TaggedError<RendererError>("@effect-ti
 }
 
 /**
- * What can go wrong with a renderer: it, a message that is wrong in itself, the tokenizer, or the chat template of a
- * renderer that is made of one.
+ * Every error of a renderer: its own, an invalid message, an error of the tokenizer, or one of the chat template that
+ * the renderer is built from.
  *
  * @since 0.1.0
  * @category models

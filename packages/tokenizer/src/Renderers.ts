@@ -1,5 +1,5 @@
 /**
- * Which renderers there are, and which of them a model wants.
+ * Lists the available renderers and chooses one for a model.
  *
  * @since 0.1.0
  */
@@ -14,17 +14,17 @@ import * as RoleColon from "./renderers/RoleColon.ts"
 import type * as Tokenizer from "./Tokenizer.ts"
 
 /**
- * What the choice is made by. Data, so that a program can bring its own when models change before this package does.
+ * The data behind the choice. Pass your own table to support models that are newer than this package.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Table {
-  /** The release of the reference that it was taken from. */
+  /** The release of the reference implementation that the table was taken from. */
   readonly version: string
-  /** For each model the renderers that were made for it, the recommended one first. */
+  /** The renderers made for each model, the recommended one first. */
   readonly models: Readonly<Record<string, ReadonlyArray<string>>>
-  /** Renderers that the reference has and this package has not yet: what their names begin with. */
+  /** Renderers of the reference that are missing here: name prefix to family name. */
   readonly later: Readonly<Record<string, string>>
 }
 
@@ -70,6 +70,8 @@ const nemotron3Lightning = ["nemotron3_ultra", "nemotron3_ultra_disable_thinking
 const tml = ["tml_v0"]
 
 /**
+ * The default table.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -149,13 +151,15 @@ const makers = {
 } satisfies Record<string, Make>
 
 /**
+ * The name of an available renderer.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Name = keyof typeof makers
 
 /**
- * The renderers that there are.
+ * The names of all available renderers.
  *
  * @since 0.1.0
  * @category models
@@ -169,20 +173,24 @@ const check = (name: string, by: Table): Either.Either<Name, RendererError> => {
   const family = Object.entries(by.later).find(([prefix]) => name.startsWith(prefix))?.[1]
   return Either.left(
     family === undefined
-      ? new RendererError({ reason: "Unknown", renderer: name, problem: `unknown; there are ${names.join(", ")}` })
+      ? new RendererError({
+          reason: "Unknown",
+          renderer: name,
+          problem: `unknown renderer; available renderers: ${names.join(", ")}`,
+        })
       : new RendererError({
           reason: "NotYet",
           renderer: name,
-          problem: `the renderers for ${family} are not written yet; a renderer made of the model's chat template (renderers/Generic) may do`,
+          problem: `renderers for ${family} are not implemented yet; try one built from the model's chat template (renderers/Generic)`,
         }),
   )
 }
 
-/** What follows a colon is not part of a model's name. */
+/** Removes the suffix after a colon, which is not part of the model's name. */
 const cut = (model: string) => model.split(":", 1)[0] ?? ""
 
 /**
- * The names of the renderers that were made for a model, the recommended one first. Not all of them may be there yet.
+ * Returns the names of the renderers made for a model, the recommended one first. Some may not be implemented yet.
  *
  * @since 0.1.0
  * @category getters
@@ -195,14 +203,14 @@ export const recommended = (model: string, by: Table = table): Either.Either<Rea
         new RendererError({
           reason: "Unknown",
           renderer: model,
-          problem: "no renderer is known for this model; choose one by its name, or one made of its chat template",
+          problem: "no known renderer for this model; choose one by name or build one from its chat template",
         }),
       )
     : Either.right(known)
 }
 
 /**
- * Whether a renderer was made for a model; nothing where the model isn't known.
+ * Returns whether a renderer was made for a model, or `undefined` if the model is unknown.
  *
  * @since 0.1.0
  * @category getters
@@ -212,11 +220,13 @@ export const fits = (model: string, name: string, by: Table = table): boolean | 
     onLeft: () => undefined,
     onRight: (known) =>
       known.includes(name) ||
-      // Every effort is for the same models, whichever of them is recommended.
+      // All reasoning efforts suit the same models, whichever is recommended.
       (name.startsWith("gpt_oss_") && known.some((one) => one.startsWith("gpt_oss_"))),
   })
 
 /**
+ * Creates a renderer by name.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -228,7 +238,7 @@ export const byName = (
   Either.match(check(name, by), { onLeft: (error) => error, onRight: (known) => makers[known](tokenizer) })
 
 /**
- * The renderer that is recommended for a model. `NotYet` names the family if it is not written yet.
+ * Creates the recommended renderer of a model. Fails with `NotYet` if its family is not implemented yet.
  *
  * @since 0.1.0
  * @category constructors

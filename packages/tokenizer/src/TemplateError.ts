@@ -1,18 +1,20 @@
 /**
- * Why a chat template can't be used, or why it did not render.
+ * The errors of chat templates.
  *
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
 
 /**
- * - `NoTemplate`: the tokenizer has no template of that name
- * - `Syntax`: the source is no template
- * - `Unsupported`: it uses something (`construct`) that would not be rendered exactly as Python does
- * - `Input`: what it was given has no exact meaning as data
- * - `Raised`: the template itself refused the conversation; `problem` is its own text
- * - `Failed`: Python would raise an error here, of the class `exception`
- * - `Limit`: it would take too long, too much memory, or recurse too deeply
+ * Why a template failed:
+ *
+ * - `NoTemplate`: the tokenizer has no template with this name
+ * - `Syntax`: the source is not a valid template
+ * - `Unsupported`: the template uses a `construct` that could not be rendered exactly as Python does
+ * - `Input`: the input has no exact equivalent in Python
+ * - `Raised`: the template itself rejected the conversation; `problem` is its message
+ * - `Failed`: Python would raise an error of the class `exception`
+ * - `Limit`: rendering would take too many steps, too much memory or too deep a recursion
  *
  * @since 0.1.0
  * @category models
@@ -20,12 +22,16 @@ import * as Schema from "effect/Schema"
 export const Reason = Schema.Literal("NoTemplate", "Syntax", "Unsupported", "Input", "Raised", "Failed", "Limit")
 
 /**
+ * Why a template failed.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Reason = typeof Reason.Type
 
 /**
+ * A chat template can't be used, or failed to render.
+ *
  * @since 0.1.0
  * @category errors
  */
@@ -34,11 +40,11 @@ export class TemplateError extends Schema.TaggedError<TemplateError>("@effect-ti
   {
     reason: Reason,
     problem: Schema.String,
-    /** The line of the template, from 1. */
+    /** The line of the template, counted from 1. */
     line: Schema.optional(Schema.Number),
-    /** What is not supported, by the name under which templates use it. */
+    /** The unsupported construct, by the name that templates use. */
     construct: Schema.optional(Schema.String),
-    /** The class that Python raises, of which `problem` has the meaning, if not the words. */
+    /** The class of the Python exception. `problem` says the same as its message, but not always in the same words. */
     exception: Schema.optional(Schema.String),
   },
 ) {

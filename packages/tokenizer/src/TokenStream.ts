@@ -1,5 +1,5 @@
 /**
- * Tokens in, text out, as they come: the text never changes afterwards and is never cut within a character.
+ * Decodes streams of tokens. Emitted text never changes later and never ends within a character.
  *
  * @since 0.1.0
  */
@@ -9,10 +9,10 @@ import type { DecodeOptions, Service, Tokens } from "./Tokenizer.ts"
 import type { TokenizerError } from "./TokenizerError.ts"
 
 /**
- * The pieces of text, none of them empty. Joined they are what `decode` makes of all tokens together.
+ * Decodes a stream of tokens into non-empty pieces of text. Joined, they equal what `decode` returns for all tokens.
  *
- * How long a token waits depends on the definition: for the rest of its character (byte-level), or for the end of a run
- * of bytes (byte fallback), because one bad byte makes all of the run unreadable.
+ * How long text is held back depends on the tokenizer: until its character is complete (byte-level), or until a run of
+ * bytes ends (byte fallback), because a single invalid byte makes the whole run invalid.
  *
  * @since 0.1.0
  * @category combinators
@@ -21,7 +21,7 @@ export const decode =
   (tokenizer: Pick<Service, "decoder">, options?: DecodeOptions) =>
   <E, R>(tokens: Stream.Stream<number | Tokens, E, R>): Stream.Stream<string, E | InvalidInput | TokenizerError, R> =>
     Stream.suspend(() => {
-      // One for each run of the stream.
+      // Every run of the stream needs its own decoder.
       const decoder = tokenizer.decoder(options)
       return tokens.pipe(
         Stream.mapEffect((some) => decoder.push(typeof some === "number" ? [some] : some)),

@@ -1,5 +1,5 @@
 /**
- * Text to tokens and back, whichever library does the work.
+ * Converts text to tokens and back, independently of the library behind it.
  *
  * @since 0.1.0
  */
@@ -10,7 +10,7 @@ import type { InvalidInput } from "effect-tinker/TinkerError"
 import type { TokenizerError } from "./TokenizerError.ts"
 
 /**
- * Tokens as they are taken: whole numbers from 0 to 2³²−1.
+ * Tokens as input: integers from 0 to 2³²−1.
  *
  * @since 0.1.0
  * @category models
@@ -18,42 +18,50 @@ import type { TokenizerError } from "./TokenizerError.ts"
 export type Tokens = ReadonlyArray<number> | Int32Array | Uint32Array
 
 /**
+ * Options of `encode`.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface EncodeOptions {
-  /** Whether the tokens that the definition puts around a text (BOS and the like) are added. Default: true. */
+  /** Whether to add the special tokens that the definition puts around a text, such as BOS. Default: true. */
   readonly addSpecialTokens?: boolean | undefined
   /**
-   * Whether special tokens that are written out in the text are text like any other, so that nobody can put an end of a
-   * turn into a message. Default: false. With `addSpecialTokens` only on the native backend.
+   * Whether to encode special tokens spelled out in the text as plain text, so that a message can't contain an end of
+   * turn. Default: false. Together with `addSpecialTokens`, native backend only.
    */
   readonly splitSpecialTokens?: boolean | undefined
 }
 
 /**
+ * Options of `decode`.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface DecodeOptions {
-  /** Whether special tokens are left out of the text. Default: false. */
+  /** Whether to leave special tokens out of the text. Default: false. */
   readonly skipSpecialTokens?: boolean | undefined
 }
 
 /**
+ * Tokens with their positions in the text.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Encoded {
   readonly tokens: Int32Array
   /**
-   * Two numbers for each token: where in the text it starts and ends, as indices of UTF-16 units, as `slice` takes
-   * them. A token that was added is at 0, 0. Several tokens may share one character.
+   * Two numbers per token: its start and end in the text, as UTF-16 indices that `slice` accepts. Added tokens have 0,
+   * 0. Several tokens may share one character.
    */
   readonly offsets: Uint32Array
 }
 
 /**
+ * The text and the id of a special token.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -63,7 +71,7 @@ export interface SpecialToken {
 }
 
 /**
- * The roles that the model's configuration gives to tokens, and all tokens that are marked as special.
+ * The special tokens by the role that the model's configuration assigns, and the list of all special tokens.
  *
  * @since 0.1.0
  * @category models
@@ -80,57 +88,59 @@ export interface SpecialTokens {
 }
 
 /**
- * What a chat template needs to know about a tokenizer.
+ * The parts of a tokenizer that chat templates use.
  *
  * @since 0.1.0
  * @category models
  */
 export interface ChatTemplates {
-  /** By name; the one that is used when none is named is called `default`. */
+  /** The templates by name; the one used by default is called `default`. */
   readonly templates: ReadonlyMap<string, string>
-  /** `bos_token` and the like, by the names under which templates see them. */
+  /** `bos_token` and so on, by the names that templates use. */
   readonly specialTokens: Readonly<Record<string, string>>
 }
 
 /**
- * Tokens in, text out. What it has given out never changes, and is never half a character.
+ * Decodes tokens incrementally. Returned text never changes later and never ends within a character.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Decoder {
-  /** The text that is certain now, which may be none. Tokens that do not exist are left out, as `decode` does. */
+  /** Returns the text that is final so far, possibly empty. Leaves out tokens that do not exist, as `decode` does. */
   readonly push: (tokens: Tokens) => Effect.Effect<string, InvalidInput>
-  /** The rest. The decoder is then as new. */
+  /** Returns the remaining text and resets the decoder. */
   readonly finish: Effect.Effect<string, InvalidInput | TokenizerError>
 }
 
 /**
+ * A tokenizer.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** The name under which it was loaded. */
+  /** The name that it was loaded by. */
   readonly name: string
   readonly backend: "native" | "portable"
-  /** How many tokens there are, with those that were added to the model's own. */
+  /** The number of tokens, including added tokens. */
   readonly vocabSize: number
   readonly specialTokens: SpecialTokens
   readonly chat: ChatTemplates
-  /** A text with a lone surrogate is `InvalidInput`: it has no UTF-8. */
+  /** Encodes a text. Fails with `InvalidInput` if it has a lone surrogate, which can't be written as UTF-8. */
   readonly encode: (text: string, options?: EncodeOptions) => Effect.Effect<Int32Array, InvalidInput | TokenizerError>
   readonly encodeBatch: (
     texts: ReadonlyArray<string>,
     options?: EncodeOptions,
   ) => Effect.Effect<ReadonlyArray<Int32Array>, InvalidInput | TokenizerError>
-  /** `Unsupported` on the portable backend, whose library has no offsets. */
+  /** Encodes a text with offsets. Fails with `Unsupported` on the portable backend, whose library has no offsets. */
   readonly encodeWithOffsets: (
     text: string,
     options?: EncodeOptions,
   ) => Effect.Effect<Encoded, InvalidInput | TokenizerError>
   /**
-   * Exactly the text, without any clean-up of spaces that is not part of the definition. A token that does not exist
-   * is left out; what is no token at all (negative, a fraction, 2³² and above) is `InvalidInput`.
+   * Decodes tokens without any cleanup of spaces that is not part of the definition. Leaves out tokens that do not
+   * exist; fails with `InvalidInput` for numbers that can't be tokens (negative, fractional, 2³² or greater).
    */
   readonly decode: (tokens: Tokens, options?: DecodeOptions) => Effect.Effect<string, InvalidInput | TokenizerError>
   readonly decodeBatch: (
@@ -139,12 +149,12 @@ export interface Service {
   ) => Effect.Effect<ReadonlyArray<string>, InvalidInput | TokenizerError>
   readonly tokenToId: (token: string) => Option.Option<number>
   readonly idToToken: (id: number) => Option.Option<string>
-  /** A decoder for tokens that come one after the other; see also `TokenStream`. */
+  /** Creates a decoder for tokens that arrive over time; see also `TokenStream`. */
   readonly decoder: (options?: DecodeOptions) => Decoder
 }
 
 /**
- * The one tokenizer of a program that needs no more.
+ * The service tag for programs that use a single tokenizer.
  *
  * @since 0.1.0
  * @category tags

@@ -1,6 +1,6 @@
 /**
- * Who does the work: the Rust library as a binary for Node, or one in JavaScript that runs everywhere. Both are loaded
- * when the first tokenizer is made, not before.
+ * The libraries that do the work: a native binary of the Rust library for Node, and a JavaScript one that runs
+ * everywhere. Each is loaded when it is first needed.
  *
  * @since 0.1.0
  */
@@ -18,15 +18,19 @@ import { TokenizerError } from "./TokenizerError.ts"
 import type { TokenizerFiles } from "./TokenizerFiles.ts"
 
 /**
+ * Creates tokenizers from their files.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** The tokenizer that these files describe. */
+  /** Creates the tokenizer described by these files. */
   readonly make: (files: TokenizerFiles) => Effect.Effect<Tokenizer.Service, TokenizerError>
 }
 
 /**
+ * The service tag of the backend.
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -37,7 +41,7 @@ export class TokenizerBackend extends Context.Tag("@effect-tinker/tokenizer/Toke
 
 type Make = (definition: Definition.Definition) => Effect.Effect<Assemble.Library, TokenizerError>
 
-/** Tokens have the ids that the definition gives them, or it is not used. */
+/** Fails if the library gives an added token another id than the definition does. */
 const checked =
   (make: Make): Make =>
   (definition) =>
@@ -48,7 +52,7 @@ const checked =
         : new TokenizerError({
             reason: "Invalid",
             tokenizer: definition.name,
-            problem: `the token ${JSON.stringify(moved.content)} can't have the id ${moved.id}`,
+            problem: `the token ${JSON.stringify(moved.content)} does not get its id ${moved.id}`,
           })
     })
 
@@ -58,7 +62,7 @@ const withLibrary = (library: Effect.Effect<Make, TokenizerError>): Service => (
       const make = checked(yield* library)
       const definition = yield* Definition.read(files)
       const made = yield* make(definition)
-      // Few texts need it, so it is made for the first of them.
+      // Few texts need the tokenizer without special tokens, so it is created on first use.
       const plain = yield* Effect.cached(Effect.suspend(() => make(Definition.withoutSpecialTokens(definition))))
       return Assemble.make(definition, made, plain)
     }),
@@ -75,7 +79,7 @@ const portable: Effect.Effect<Make, TokenizerError> = Effect.map(
 )
 
 /**
- * The binary only: an error where there is none.
+ * Uses the native library only; creating a tokenizer fails if the library can't be loaded.
  *
  * @since 0.1.0
  * @category layers
@@ -83,7 +87,7 @@ const portable: Effect.Effect<Make, TokenizerError> = Effect.map(
 export const layerNative: Layer.Layer<TokenizerBackend> = Layer.succeed(TokenizerBackend, withLibrary(native))
 
 /**
- * JavaScript only: slower, without offsets, and the same everywhere.
+ * Uses the JavaScript library only: slower and without offsets, but the same on every platform.
  *
  * @since 0.1.0
  * @category layers
@@ -91,7 +95,7 @@ export const layerNative: Layer.Layer<TokenizerBackend> = Layer.succeed(Tokenize
 export const layerPortable: Layer.Layer<TokenizerBackend> = Layer.succeed(TokenizerBackend, withLibrary(portable))
 
 /**
- * The binary, or JavaScript where it can't be loaded; a warning in the log tells so, once.
+ * Uses the native library, or the JavaScript one if the native one can't be loaded; then logs one warning.
  *
  * @since 0.1.0
  * @category layers
@@ -101,7 +105,7 @@ export const layer: Layer.Layer<TokenizerBackend> = Layer.effect(
   Effect.map(Ref.make(false), (warned) => {
     const warnOnce = (error: TokenizerError) =>
       Effect.unlessEffect(
-        Effect.logWarning(`${error.message}; the portable backend is used, which is slower`),
+        Effect.logWarning(`${error.message}; falling back to the portable backend, which is slower`),
         Ref.getAndSet(warned, true),
       )
     return withLibrary(Effect.catchTag(native, "TokenizerError", (error) => Effect.zipRight(warnOnce(error), portable)))

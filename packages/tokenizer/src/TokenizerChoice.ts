@@ -1,5 +1,5 @@
 /**
- * Which tokenizer a model has, as the reference chooses it.
+ * Chooses the tokenizer of a model as the reference SDK does.
  *
  * @since 0.1.0
  */
@@ -8,29 +8,31 @@ import * as Option from "effect/Option"
 import { TokenizerError } from "./TokenizerError.ts"
 
 /**
- * What the choice is made by. Data, so that a program can bring its own when models change before this package does.
+ * The data behind the choice. Pass your own table to support models that are newer than this package.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Table {
-  /** The release of the reference that it was taken from. */
+  /** The release of the reference SDK that the table was taken from. */
   readonly version: string
-  /** Models whose names start so use the tokenizer of another repository. */
+  /** Models that use the tokenizer of another repository, by the prefix of their names. */
   readonly substitutions: ReadonlyArray<{ readonly prefix: string; readonly repository: string }>
-  /** Repositories under another name. */
+  /** Other names of repositories. */
   readonly aliases: Readonly<Record<string, string>>
-  /** Repositories of which one revision is used, and whether their tokenizer is a program. */
+  /** Repositories pinned to one revision, and whether their tokenizer is a program. */
   readonly pins: Readonly<Record<string, { readonly revision: string; readonly needsCode: boolean }>>
-  /** Names that start so have no tokenizer that could be loaded. */
+  /** Models without a loadable tokenizer, by the prefix of their names. */
   readonly refused: ReadonlyArray<{ readonly prefix: string; readonly problem: string }>
 }
 
 const pinned = (revision: string) => ({ revision, needsCode: true })
 
-const renderedElsewhere = "its tokenizer is not published: texts for it are rendered with the vendor's own package"
+const renderedElsewhere = "its tokenizer is not published; the vendor's own package renders texts for this model"
 
 /**
+ * The default table.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -53,24 +55,28 @@ export const table: Table = {
 }
 
 /**
+ * The model to choose a tokenizer for.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Model {
-  /** The name of the base model. What follows a colon is not part of it. */
+  /** The name of the base model. A suffix after a colon is ignored. */
   readonly model: string
-  /** What the server calls its tokenizer (`getInfo`), if it says so: it knows best. */
+  /** The tokenizer that the server names (`getInfo`), if any; takes precedence over the table. */
   readonly tokenizerId?: string | undefined
 }
 
 /**
+ * Where to load a tokenizer from.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Choice {
   readonly repository: string
   readonly revision: Option.Option<string>
-  /** The tokenizer is a program in that repository, which is not run here. */
+  /** Whether the tokenizer is a program in that repository, which this package does not run. */
   readonly needsCode: boolean
 }
 
@@ -80,16 +86,16 @@ const cut = (name: string) => name.split(":", 1)[0] ?? ""
 const withoutVariant = (name: string) => name.split("/").slice(0, 2).join("/")
 
 /**
- * The repository and revision; `NeedsCode` for a model that has none which could be loaded.
+ * Returns the repository and revision. Fails with `NeedsCode` if the model has no loadable tokenizer.
  *
  * @since 0.1.0
  * @category constructors
  */
 export const choose = ({ model, tokenizerId }: Model, by: Table = table): Either.Either<Choice, TokenizerError> => {
   const name = cut(model)
-  const told = tokenizerId === undefined ? undefined : cut(tokenizerId)
+  const named = tokenizerId === undefined ? undefined : cut(tokenizerId)
   const substitution = by.substitutions.find(({ prefix }) => name.startsWith(prefix))?.repository
-  const chosen = told ?? substitution ?? withoutVariant(name)
+  const chosen = named ?? substitution ?? withoutVariant(name)
   const refusal = by.refused.find(({ prefix }) => chosen.startsWith(prefix))
   if (refusal !== undefined) {
     return Either.left(new TokenizerError({ reason: "NeedsCode", tokenizer: model, problem: refusal.problem }))

@@ -1,22 +1,24 @@
 /**
- * Why there is no tokenizer, or why it could not do what it was asked.
+ * The errors of tokenizers.
  *
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
 
 /**
- * - `NotFound`: no such repository, revision, directory or file
- * - `Unauthorized`: the hub wants a token, or this one may not read it
- * - `Unavailable`: the hub could not be reached or could not answer; later it may
- * - `Offline`: not in the cache, and downloads are turned off
- * - `Damaged`: what came is not what was announced: cut off, too large, or of another hash
+ * Why a tokenizer failed:
+ *
+ * - `NotFound`: the repository, revision, directory or file does not exist
+ * - `Unauthorized`: the hub requires a token, or this token has no access
+ * - `Unavailable`: the hub could not be reached or did not answer properly; try again later
+ * - `Offline`: the files are not in the cache and downloads are turned off
+ * - `Damaged`: a download does not match what the hub announced: incomplete, too large, or with another hash
  * - `Storage`: a file could not be read or written
  * - `Invalid`: the files do not describe a tokenizer
  * - `Unsupported`: this backend can't do it; the other one may
- * - `NeedsCode`: the tokenizer is a program of its own, which is not run here
- * - `Failed`: the tokenizer could not encode or decode this
- * - `Closed`: whoever owned the tokenizers is gone
+ * - `NeedsCode`: the tokenizer is a program, which this package does not run
+ * - `Failed`: the input could not be encoded or decoded
+ * - `Closed`: the scope that holds the tokenizers is closed
  *
  * @since 0.1.0
  * @category models
@@ -36,13 +38,16 @@ export const Reason = Schema.Literal(
 )
 
 /**
+ * Why a tokenizer failed.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Reason = typeof Reason.Type
 
 /**
- * `tokenizer` is the name under which it was asked for: a repository, a directory, or what the caller called it.
+ * A tokenizer can't be loaded or failed to work. `tokenizer` is the name it was requested by: a repository, a
+ * directory, or the name given by the caller.
  *
  * @since 0.1.0
  * @category errors

@@ -1,5 +1,5 @@
 /**
- * The files that describe a tokenizer, as they are in a model's repository.
+ * The files that describe a tokenizer, as found in a model's repository.
  *
  * @since 0.1.0
  */
@@ -10,13 +10,13 @@ import * as Effect from "effect/Effect"
 import { TokenizerError } from "./TokenizerError.ts"
 
 /**
- * The texts of the files. Only the first is needed to encode and decode.
+ * The contents of the files. Only `tokenizer` is needed to encode and decode.
  *
  * @since 0.1.0
  * @category models
  */
 export interface TokenizerFiles {
-  /** For errors. */
+  /** The name used in errors. */
   readonly name: string
   /** `tokenizer.json` */
   readonly tokenizer: string
@@ -29,7 +29,7 @@ export interface TokenizerFiles {
 }
 
 /**
- * Which file has which part. The first must be there.
+ * The file name of each part. Only `tokenizer.json` is required.
  *
  * @since 0.1.0
  * @category models
@@ -42,7 +42,7 @@ export const fileNames = {
 } as const
 
 /**
- * Reads them, by a function that knows how to read one; `undefined` is a file that is not there.
+ * Collects the files with a function that reads one of them and returns `undefined` if it does not exist.
  *
  * @since 0.1.0
  * @category constructors
@@ -60,7 +60,7 @@ export const collect = <E, R>(
   })
 
 /**
- * From a directory, as it is left by a download of a model.
+ * Reads the files from a directory with a downloaded model.
  *
  * @since 0.1.0
  * @category constructors
@@ -79,7 +79,7 @@ export const fromDirectory = (
             new TokenizerError({
               reason: "Storage",
               tokenizer: directory,
-              problem: `${file} can't be read: ${cause.message}`,
+              problem: `failed to read ${file}: ${cause.message}`,
               cause,
             }),
         ),
@@ -94,10 +94,10 @@ const missing = (name: string, config: string | undefined) =>
     ? new TokenizerError({
         reason: "NeedsCode",
         tokenizer: name,
-        problem: `has no ${fileNames.tokenizer}, but a program of its own that makes tokens; convert it to a ${fileNames.tokenizer} and load it from a directory`,
+        problem: `no ${fileNames.tokenizer}: this tokenizer is a program; convert it to a ${fileNames.tokenizer} and load that from a directory`,
       })
     : new TokenizerError({
         reason: "NotFound",
         tokenizer: name,
-        problem: `has no ${fileNames.tokenizer}, or there is nothing of that name`,
+        problem: `no ${fileNames.tokenizer} found; check that the name is correct`,
       })

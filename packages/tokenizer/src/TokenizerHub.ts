@@ -1,8 +1,8 @@
 /**
- * Tokenizers from a hub, kept in a directory. A file is taken as whole only if it has the length, and the hash, that
- * the hub announced; what is in the directory is checked again whenever it is read.
+ * Downloads tokenizers from a hub and caches them in a directory. A file is accepted only if it has the length and the
+ * hash that the hub announced; cached files are checked again whenever they are read.
  *
- * The token goes to the hub and nowhere else: not along a redirect to another origin, not into a log or an error.
+ * The token is sent to the hub only. It does not follow redirects to other origins and is never logged.
  *
  * @since 0.1.0
  */
@@ -23,6 +23,8 @@ import type { TokenizerError } from "./TokenizerError.ts"
 import type { TokenizerFiles } from "./TokenizerFiles.ts"
 
 /**
+ * The progress of a download.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -30,40 +32,44 @@ export interface Progress {
   readonly repository: string
   readonly file: string
   readonly receivedBytes: number
-  /** None if the hub did not tell. */
+  /** None if the hub did not announce a length. */
   readonly totalBytes: Option.Option<number>
 }
 
 /**
+ * Options of a hub.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** Where files are kept. Processes may share it. */
+  /** The directory for cached files. Several processes may share it. */
   readonly cacheDirectory: string
   /** Default: `https://huggingface.co`. */
   readonly baseUrl?: string | undefined
-  /** For repositories that are private or want their terms accepted. */
+  /** Required for private repositories and for those whose terms must be accepted. */
   readonly token?: Redacted.Redacted<string> | undefined
-  /** Use only what is in the directory. Default: false. */
+  /** Whether to use cached files only. Default: false. */
   readonly offline?: boolean | undefined
-  /** Told after every piece of a download. */
+  /** Called after every chunk of a download. */
   readonly onProgress?: ((progress: Progress) => Effect.Effect<void>) | undefined
-  /** A file that is larger is refused. Default: 256 MiB. */
+  /** Larger files are rejected. Default: 256 MiB. */
   readonly maxFileBytes?: number | undefined
-  /** How long the hub may be silent, before its answer or within it. Default: 60 seconds. */
+  /** How long to wait for an answer or for the next chunk of it. Default: 60 seconds. */
   readonly timeout?: Duration.DurationInput | undefined
 }
 
 /**
+ * Provides the files of tokenizers.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   /**
-   * The files of a repository, all of one commit. `revision` is a branch, a tag or a commit; default: `main`. A commit
-   * that is in the directory is not asked for again; of anything else the hub is asked whether it changed, and if it
-   * can't be reached, what is there is used, with a warning in the log.
+   * Returns the files of a repository, all from one commit. `revision` is a branch, a tag or a commit (default:
+   * `main`). A cached commit is not requested again. For a branch or tag, the hub is asked for the current commit; if
+   * it can't be reached, the cached files are used and a warning is logged.
    */
   readonly files: (
     repository: string,
@@ -72,12 +78,16 @@ export interface Service {
 }
 
 /**
+ * The service tag of the hub.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class TokenizerHub extends Context.Tag("@effect-tinker/tokenizer/TokenizerHub")<TokenizerHub, Service>() {}
 
 /**
+ * Creates a hub.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -87,7 +97,7 @@ export const make = (
   Effect.gen(function* () {
     const baseUrl = options.baseUrl ?? "https://huggingface.co"
     if (!/^https?:/.test(baseUrl) || !URL.canParse(baseUrl)) {
-      return yield* new InvalidInput({ path: "baseUrl", problem: "is not a URL of http or https" })
+      return yield* new InvalidInput({ path: "baseUrl", problem: "expected an http or https URL" })
     }
     const cache = HubCache.make(yield* FileSystem.FileSystem, yield* Path.Path, options.cacheDirectory)
     const base = new URL(baseUrl.endsWith("/") ? baseUrl : `${baseUrl}/`)
@@ -108,6 +118,8 @@ export const make = (
   })
 
 /**
+ * Provides a hub as a layer.
+ *
  * @since 0.1.0
  * @category layers
  */

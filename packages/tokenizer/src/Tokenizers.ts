@@ -1,6 +1,6 @@
 /**
- * Tokenizers that are shared: loaded once however many ask at the same time, kept while somebody holds them and for a
- * while after.
+ * Shares tokenizers: each is loaded once, even for concurrent requests, and kept while it is in use and for some time
+ * after.
  *
  * @since 0.1.0
  */
@@ -23,8 +23,8 @@ import * as TokenizerFiles from "./TokenizerFiles.ts"
 import { TokenizerHub } from "./TokenizerHub.ts"
 
 /**
- * Where a tokenizer is: in a repository of the hub, or in a directory. One that is in memory needs no sharing:
- * `TokenizerBackend` makes it.
+ * Where to load a tokenizer from: a repository of the hub, or a directory. For files in memory, use `TokenizerBackend`
+ * directly.
  *
  * @since 0.1.0
  * @category models
@@ -34,30 +34,39 @@ export type Source =
   | { readonly directory: string }
 
 /**
+ * Provides shared tokenizers.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** Held until the scope closes. A failure is told to those who waited, and tried again by the next who asks. */
+  /**
+   * Returns a tokenizer and holds it until the scope closes. A failed load is reported to all waiting callers and
+   * retried by the next one.
+   */
   readonly get: (source: Source) => Effect.Effect<Tokenizer.Service, InvalidInput | TokenizerError, Scope.Scope>
-  /** The tokenizer of a model, by {@link TokenizerChoice}. */
+  /** Returns the tokenizer of a model, chosen by {@link TokenizerChoice}. */
   readonly forModel: (
     model: TokenizerChoice.Model,
   ) => Effect.Effect<Tokenizer.Service, InvalidInput | TokenizerError, Scope.Scope>
 }
 
 /**
+ * The service tag of shared tokenizers.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class Tokenizers extends Context.Tag("@effect-tinker/tokenizer/Tokenizers")<Tokenizers, Service>() {}
 
 /**
+ * Options of {@link make}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** How long a tokenizer is kept that nobody holds. Default: 5 minutes. */
+  /** How long to keep an unused tokenizer. Default: 5 minutes. */
   readonly idleTimeToLive?: Duration.DurationInput | undefined
   /** Default: the table of {@link TokenizerChoice}. */
   readonly table?: TokenizerChoice.Table | undefined
@@ -66,7 +75,7 @@ export interface Options {
 type Needs = TokenizerBackend | TokenizerHub | FileSystem.FileSystem | Path.Path
 
 /**
- * In the current scope.
+ * Creates the shared tokenizers; closing the scope releases them.
  *
  * @since 0.1.0
  * @category constructors
@@ -89,7 +98,7 @@ export const make = (options: Options = {}): Effect.Effect<Service, never, Needs
         new TokenizerError({
           reason: "Closed",
           tokenizer: "directory" in source ? source.directory : source.repository,
-          problem: "the scope that held the tokenizers is closed",
+          problem: "the scope that holds the tokenizers is closed",
         }),
     })
 
@@ -110,7 +119,7 @@ export const make = (options: Options = {}): Effect.Effect<Service, never, Needs
               ? new TokenizerError({
                   reason: "NeedsCode",
                   tokenizer: model.model,
-                  problem: `its tokenizer is a program in ${repository}, which is not run here; convert it to a tokenizer.json and load that from a directory`,
+                  problem: `its tokenizer is a program in ${repository}, which is not run; convert it to a tokenizer.json and load that from a directory`,
                 })
               : get({ repository, revision: Option.getOrUndefined(revision) }),
         ),
@@ -118,6 +127,8 @@ export const make = (options: Options = {}): Effect.Effect<Service, never, Needs
   })
 
 /**
+ * Provides shared tokenizers as a layer.
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -125,7 +136,7 @@ export const layer = (options?: Options): Layer.Layer<Tokenizers, never, Needs> 
   Layer.scoped(Tokenizers, make(options))
 
 /**
- * One tokenizer as a service of its own.
+ * Provides one tokenizer as a layer.
  *
  * @since 0.1.0
  * @category layers
@@ -139,7 +150,7 @@ export const layerTokenizer = (
   )
 
 /**
- * The tokenizer of a model as a service of its own.
+ * Provides the tokenizer of a model as a layer.
  *
  * @since 0.1.0
  * @category layers

@@ -1,4 +1,6 @@
 /**
+ * The public modules of `@effect-tinker/tokenizer`.
+ *
  * @since 0.1.0
  */
 export * as ChatTemplate from "./ChatTemplate.ts"

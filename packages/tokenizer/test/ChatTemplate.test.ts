@@ -3,21 +3,21 @@ import type { TemplateError, Tokenizer } from "@effect-tinker/tokenizer"
 import { ChatTemplate, ExactJson } from "@effect-tinker/tokenizer"
 import { DateTime, Effect, Either, FastCheck, Option, TestClock } from "effect"
 
-const nobody: ChatTemplate.RenderInput = { messages: [] }
+const empty: ChatTemplate.RenderInput = { messages: [] }
 
 const render = (source: string, input: Partial<ChatTemplate.RenderInput> = {}, options?: ChatTemplate.Options) => {
   const template = ChatTemplate.make(source, options)
-  return Either.isLeft(template) ? Effect.fail(template.left) : template.right.render({ ...nobody, ...input })
+  return Either.isLeft(template) ? Effect.fail(template.left) : template.right.render({ ...empty, ...input })
 }
 
 const failure = (source: string, input?: Partial<ChatTemplate.RenderInput>, options?: ChatTemplate.Options) =>
   Effect.flip(render(source, input, options))
 
-const refusal = (source: string): TemplateError.TemplateError | undefined =>
+const rejection = (source: string): TemplateError.TemplateError | undefined =>
   Option.getOrUndefined(Either.getLeft(ChatTemplate.make(source)))
 
-describe("numbers and keys", () => {
-  it.effect("print as they were written", () =>
+describe("input values", () => {
+  it.effect("values of ExactJson print as they were written", () =>
     Effect.gen(function* () {
       const written = '{"b": 1, "a": 1.0, "10": 1e20, "9": 1152921504606846976, "z": -0.0, "n": null}'
       const data = Either.getOrThrow(ExactJson.parse(written))
@@ -27,7 +27,7 @@ describe("numbers and keys", () => {
     }),
   )
 
-  it.effect("of plain objects are integers where they are whole", () =>
+  it.effect("a JavaScript number prints as an integer if it is one", () =>
     Effect.gen(function* () {
       expect(yield* render("{{ x }} {{ y }} {{ z }}", { variables: { x: 1, y: 0.5, z: 2n ** 64n } })).toBe(
         "1 0.5 18446744073709551616",
@@ -36,7 +36,7 @@ describe("numbers and keys", () => {
     }),
   )
 
-  it.effect("that JavaScript has lost are refused, and where they are is said", () =>
+  it.effect("an integer above 2^53 is rejected with its path", () =>
     Effect.gen(function* () {
       const error = yield* failure("{{ messages }}", { messages: [{ role: "user", tool_calls: [{ n: 2 ** 60 }] }] })
       expect(error.reason).toBe("Input")
@@ -44,7 +44,7 @@ describe("numbers and keys", () => {
     }),
   )
 
-  it.effect("what is no data is refused", () =>
+  it.effect("values that are not plain data are rejected", () =>
     Effect.gen(function* () {
       const odd: ReadonlyArray<unknown> = [() => 1, Symbol("x"), new Date(0), new Map([[1, 2]]), [undefined]]
       for (const x of odd) {
@@ -56,8 +56,8 @@ describe("numbers and keys", () => {
   )
 })
 
-describe("what is done before rendering", () => {
-  it.effect("reasoning is found under the names that templates use", () =>
+describe("preparation of the input", () => {
+  it.effect("reasoning is available under the names that templates use", () =>
     Effect.gen(function* () {
       const source = "{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}|{{ messages[0]|list }}"
       const messages = [{ role: "assistant", reasoning: "why" }]
@@ -65,7 +65,7 @@ describe("what is done before rendering", () => {
     }),
   )
 
-  it.effect("tools and documents are none unless given, and a generation prompt is not asked for", () =>
+  it.effect("tools and documents default to None, add_generation_prompt to False", () =>
     Effect.gen(function* () {
       const source = "{{ tools }} {{ documents }} {{ add_generation_prompt }}"
       expect(yield* render(source)).toBe("None None False")
@@ -75,7 +75,7 @@ describe("what is done before rendering", () => {
     }),
   )
 
-  it.effect("the final message is continued", () =>
+  it.effect("continueFinalMessage ends the text where the final message ends", () =>
     Effect.gen(function* () {
       const source = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
       const messages = [{ content: "a" }, { content: "b " }]
@@ -92,8 +92,8 @@ describe("what is done before rendering", () => {
   )
 })
 
-describe("the clock", () => {
-  it.effect("is Effect's, in UTC or where one says", () =>
+describe("strftime_now", () => {
+  it.effect("strftime_now uses Effect's clock in UTC or the given time zone", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(Date.UTC(2024, 11, 31, 23, 30, 5))
       const source = "{{ strftime_now('%A %d %B %Y %H:%M:%S') }}"
@@ -105,7 +105,7 @@ describe("the clock", () => {
   )
 })
 
-describe("refusals", () => {
+describe("rejected templates", () => {
   it.each([
     ["{{ x|random }}", "the filter random"],
     ["{{ x|urlize }}", "the filter urlize"],
@@ -116,11 +116,11 @@ describe("refusals", () => {
     ["{% block x %}{% endblock %}", "the tag block"],
     ["{% for x in y recursive %}{% endfor %}", "a recursive loop"],
     ["{{ '\\N{DASH}' }}", "the escape \\N"],
-  ])("%s names what it is", (source, construct) => {
-    expect(refusal(source)).toMatchObject({ reason: "Unsupported", construct, line: 1 })
+  ])("the unsupported construct of %s is named", (source, construct) => {
+    expect(rejection(source)).toMatchObject({ reason: "Unsupported", construct, line: 1 })
   })
 
-  it.effect("of what only shows while rendering", () =>
+  it.effect("constructs found to be unsupported during rendering are named", () =>
     Effect.gen(function* () {
       expect((yield* failure("{{ ''.encode }}")).construct).toBe("encode of str")
       expect((yield* failure("{{ [1]|map('string') }}")).construct).toBe("printing a generator")
@@ -129,12 +129,12 @@ describe("refusals", () => {
     }),
   )
 
-  it("of syntax say the line", () => {
-    expect(refusal("a\nb\n{{ 1 + }}")).toMatchObject({ reason: "Syntax", line: 3 })
-    expect(refusal("{% if x %}\n\n{{ y }}")).toMatchObject({ reason: "Syntax" })
+  it("syntax errors have a line", () => {
+    expect(rejection("a\nb\n{{ 1 + }}")).toMatchObject({ reason: "Syntax", line: 3 })
+    expect(rejection("{% if x %}\n\n{{ y }}")).toMatchObject({ reason: "Syntax" })
   })
 
-  it.effect("of the template itself are its own words", () =>
+  it.effect("raise_exception reports the template's own message", () =>
     Effect.gen(function* () {
       const error = yield* failure("\n{{ raise_exception('No ' ~ 1) }}")
       expect(error).toMatchObject({ _tag: "TemplateError", reason: "Raised", problem: "No 1", line: 2 })
@@ -143,7 +143,7 @@ describe("refusals", () => {
 })
 
 describe("hostile templates", () => {
-  /** All within what they may, on however slow a machine: work is counted. */
+  /** Work is counted, so the outcome does not depend on the speed of the machine. */
   const cases: ReadonlyArray<readonly [string, string]> = [
     ["loops in loops", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"],
     ["loops that write", "{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxx{% endfor %}{% endfor %}"],
@@ -211,13 +211,13 @@ describe("hostile templates", () => {
     ["long filters", `{{ 1${"|string".repeat(100_000)} }}`],
   ]
 
-  it.effect.each(cases)("%s: end in a limit", ([, source]) =>
+  it.effect.each(cases)("a hostile template hits a limit: %s", ([, source]) =>
     Effect.gen(function* () {
       expect((yield* failure(source)).reason).toBe("Limit")
     }),
   )
 
-  it.effect("cyclic data is a limit too", () =>
+  it.effect("cyclic data hits a limit", () =>
     Effect.gen(function* () {
       const cyclic: Record<string, ChatTemplate.TemplateData> = {}
       cyclic["self"] = cyclic
@@ -225,7 +225,7 @@ describe("hostile templates", () => {
     }),
   )
 
-  it.effect("sources that would be slow to read are read", () =>
+  it.effect("sources with very long runs of one character are handled", () =>
     Effect.gen(function* () {
       const spaces = " ".repeat(1_000_000)
       expect(yield* render(`${spaces}{{- 'a' -}}${spaces}`)).toBe("a")
@@ -235,7 +235,7 @@ describe("hostile templates", () => {
     }),
   )
 
-  it.effect("the same work is the same number of steps, so a limit is exact", () =>
+  it.effect("the step limit is exact", () =>
     Effect.gen(function* () {
       const source = "{% for i in range(10) %}{{ i }}{% endfor %}"
       const fits = (steps: number) => Effect.isSuccess(render(source, {}, { limits: { steps } }))
@@ -250,25 +250,25 @@ describe("hostile templates", () => {
   )
 })
 
-describe("of a tokenizer", () => {
+describe("ChatTemplate.fromTokenizer", () => {
   const tokenizer = (templates: ReadonlyArray<readonly [string, string]>) =>
     ({
       name: "mine",
       chat: { templates: new Map(templates), specialTokens: { bos_token: "<s>" } },
     }) as unknown as Tokenizer.Service
 
-  it.effect("it is the one that is named, with the special tokens", () =>
+  it.effect("ChatTemplate.fromTokenizer uses the named template and the special tokens", () =>
     Effect.gen(function* () {
       const both = tokenizer([
         ["default", "{{ bos_token }}a"],
         ["tool_use", "{{ bos_token }}b"],
       ])
-      expect(yield* Either.getOrThrow(ChatTemplate.fromTokenizer(both)).render(nobody)).toBe("<s>a")
-      expect(yield* Either.getOrThrow(ChatTemplate.fromTokenizer(both, "tool_use")).render(nobody)).toBe("<s>b")
+      expect(yield* Either.getOrThrow(ChatTemplate.fromTokenizer(both)).render(empty)).toBe("<s>a")
+      expect(yield* Either.getOrThrow(ChatTemplate.fromTokenizer(both, "tool_use")).render(empty)).toBe("<s>b")
       expect(Either.getLeft(ChatTemplate.fromTokenizer(both, "other"))).toMatchObject(
         Option.some({
           reason: "NoTemplate",
-          problem: 'mine has no chat template called "other", only "default", "tool_use"',
+          problem: 'mine has no chat template named "other"; available templates: "default", "tool_use"',
         }),
       )
       expect(Either.isLeft(ChatTemplate.fromTokenizer(tokenizer([])))).toBe(true)
@@ -276,10 +276,10 @@ describe("of a tokenizer", () => {
   )
 })
 
-describe("laws", () => {
+describe("properties", () => {
   const json = FastCheck.jsonValue({ noUnicodeString: false })
 
-  it.effect.prop("tojson is read back as what it was", { value: json }, ({ value }) =>
+  it.effect.prop("tojson round-trips through JSON.parse", { value: json }, ({ value }) =>
     Effect.gen(function* () {
       const exact = Either.getOrThrow(ExactJson.parse(JSON.stringify(value)))
       const text = yield* render("{{ x|tojson }}", { variables: { x: exact } })
@@ -289,7 +289,7 @@ describe("laws", () => {
     }),
   )
 
-  it.effect.prop("text without tags is itself", { text: FastCheck.string({ unit: "grapheme" }) }, ({ text }) =>
+  it.effect.prop("text without tags is unchanged", { text: FastCheck.string({ unit: "grapheme" }) }, ({ text }) =>
     Effect.gen(function* () {
       const plain = text.replace(/\{[{%#]/g, "").replace(/\r\n?/g, "\n")
       expect(yield* render(`${plain}\n`)).toBe(plain)
@@ -298,7 +298,7 @@ describe("laws", () => {
   )
 
   it.effect.prop(
-    "whatever the source, there is a text or a typed error",
+    "any source yields a text or a TemplateError",
     {
       parts: FastCheck.array(
         FastCheck.constantFrom(

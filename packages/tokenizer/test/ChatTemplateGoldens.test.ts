@@ -1,4 +1,7 @@
-/** Templates of our own, rendered by transformers: `scripts/goldens/template_goldens.py` writes what is expected. */
+/**
+ * Compares with transformers on templates written for these tests; `scripts/goldens/template_goldens.py` writes the
+ * goldens.
+ */
 import { readFileSync } from "node:fs"
 import { describe, expect, it } from "@effect/vitest"
 import type { TemplateError } from "@effect-tinker/tokenizer"
@@ -9,7 +12,7 @@ type ExactObject = ReadonlyMap<string, ExactJson.ExactJson>
 
 const object = (value: ExactJson.ExactJson | undefined): ExactObject => {
   if (value instanceof Map) return value
-  throw new Error("no object")
+  throw new Error("expected an object")
 }
 const list = (value: ExactJson.ExactJson | undefined): ReadonlyArray<ExactObject> =>
   Array.isArray(value) ? value.map(object) : []
@@ -20,7 +23,7 @@ const golden = (name: string): ExactObject => {
   return object(Either.getOrThrow(ExactJson.parse(readFileSync(file, "utf8"))))
 }
 
-/** When the reference rendered them. */
+/** The time at which the reference rendered the goldens. */
 const atGoldenTime = TestClock.setTime(Date.UTC(2026, 2, 5, 14, 7, 9))
 
 const syntaxErrors = ["TemplateSyntaxError", "TemplateAssertionError", "SyntaxError"]
@@ -30,7 +33,7 @@ const outcome = (result: Either.Either<string, TemplateError.TemplateError>) => 
   const { exception, problem, reason } = result.left
   if (reason === "Raised") return { raised: problem }
   if (reason === "Syntax") return { error: "syntax" }
-  return reason === "Failed" || reason === "Input" ? { error: exception } : { refused: problem }
+  return reason === "Failed" || reason === "Input" ? { error: exception } : { unsupported: problem }
 }
 
 const expectation = (row: ExactObject) => {
@@ -47,16 +50,16 @@ const render = (source: string, input: ChatTemplate.RenderInput, options?: ChatT
     return Either.isLeft(template) ? Either.left(template.left) : yield* Effect.either(template.right.render(input))
   })
 
-describe("each construct", () => {
+describe("constructs", () => {
   const { cases, variables } = Object.fromEntries(golden("constructs"))
   const rows = list(cases)
 
-  it("is there", () => {
+  it("the goldens cover more than 180 constructs", () => {
     expect(rows.length).toBeGreaterThan(180)
   })
 
   it.effect.each(rows.map((row) => [text(row.get("group")), text(row.get("source")), row] as const))(
-    "%s: %s",
+    "renders like transformers: %s: %s",
     ([, source, row]) =>
       Effect.gen(function* () {
         const result = yield* render(source, { messages: [], variables: Object.fromEntries(object(variables)) })
@@ -65,14 +68,14 @@ describe("each construct", () => {
   )
 })
 
-describe("each family", () => {
+describe("template families", () => {
   const { cases, conversations, options, special, templates } = Object.fromEntries(golden("families"))
 
   it.effect.each(
     list(cases).map(
       (row) => [text(row.get("family")), text(row.get("conversation")), Number(row.get("options")), row] as const,
     ),
-  )("%s, %s, %d", ([family, conversation, option, row]) =>
+  )("renders like transformers: %s, %s, options %d", ([family, conversation, option, row]) =>
     Effect.gen(function* () {
       const given = list(options)[option] ?? new Map()
       const thinking = given.get("enable_thinking")

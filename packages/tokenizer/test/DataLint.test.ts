@@ -13,8 +13,8 @@ const rowsOf = (...values: ReadonlyArray<unknown>) =>
 const summary = ({ findings }: DataLint.Report) =>
   findings.map(({ check, count, examples, severity }) => [severity, check, count, examples.map(({ row }) => row)])
 
-describe("the linter", () => {
-  it.effect("finds nothing in good conversations", () =>
+describe("DataLint", () => {
+  it.effect("DataLint.conversations finds no problems in valid conversations", () =>
     Effect.gen(function* () {
       const { renderer, tokenizer } = yield* RendererGoldens.load("qwen3")
       const rows = rowsOf({ messages: [user, answer] }, { messages: [user, answer, user, answer] })
@@ -28,12 +28,12 @@ describe("the linter", () => {
       expect(report.learntTokens).toBeGreaterThan(5)
       expect(DataLint.isClean(report)).toBe(true)
       expect(DataLint.format(report)).toMatch(
-        /^2 rows, 3 datums, \d+ tokens \(\d+ learnt\), longest \d+\nnothing found$/,
+        /^2 rows, 3 datums, \d+ tokens \(\d+ learned\), longest \d+\nno problems found$/,
       )
     }),
   )
 
-  it.effect("finds what is wrong with conversations, and tells where", () =>
+  it.effect("DataLint.conversations reports each problem with its row", () =>
     Effect.gen(function* () {
       const { renderer, tokenizer } = yield* RendererGoldens.load("llama3")
       const rows = rowsOf(
@@ -62,12 +62,12 @@ describe("the linter", () => {
       expect(text).toContain(
         "error: renderer does not fit the model: 1\n  llama3 was not made for Qwen/Qwen3-8B; recommended: qwen3",
       )
-      expect(text).toContain("warning: unknown keys: 1\n  3: messages[1].contents is not read")
+      expect(text).toContain("warning: unknown keys: 1\n  3: unknown key messages[1].contents")
       expect(text).toContain("  … and 4 more")
     }),
   )
 
-  it.effect("finds data that the loss would refuse, or that would teach nothing", () =>
+  it.effect("DataLint.datums reports data that the loss rejects or that has no weight", () =>
     Effect.gen(function* () {
       const good = { modelInput: [1, 2], inputs: { targetTokens: [2, 3], weights: [0, 1] } }
       const image = { type: "image", data: new Uint8Array(1), format: "png" } as const

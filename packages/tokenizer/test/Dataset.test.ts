@@ -16,8 +16,8 @@ const collect = <A, E>(rows: Stream.Stream<A, E>) => Effect.map(Stream.runCollec
 
 const Numbered = Schema.Struct({ n: Schema.Number })
 
-describe("rows from a file", () => {
-  it.effect("are the same however the bytes are cut", () =>
+describe("Dataset", () => {
+  it.effect("Dataset.jsonl returns the same rows however the bytes are split", () =>
     Effect.gen(function* () {
       const text = FastCheck.string({ unit: "grapheme", maxLength: 8 }).filter((text) => !/[\n\r\ufeff]/.test(text))
       const ends = FastCheck.constantFrom("\n", "\r\n")
@@ -44,7 +44,7 @@ describe("rows from a file", () => {
   const bytes = bytesOf(file)
   bytes[bytes.indexOf(0xc3)] = 0xff
 
-  it.effect("stop at a bad line, after those before it", () =>
+  it.effect("Dataset.jsonl fails at a bad line after emitting the rows before it", () =>
     Effect.gen(function* () {
       const { counts, rows } = Dataset.jsonl(Stream.make(bytes), Numbered)
       const seen: Array<number> = []
@@ -56,7 +56,7 @@ describe("rows from a file", () => {
     }),
   )
 
-  it.effect("go on after bad lines, which are counted, if asked for", () =>
+  it.effect("Dataset.jsonl with onBadLine: skip counts bad lines and continues", () =>
     Effect.gen(function* () {
       for (const size of [1, 5, 1000]) {
         const options = { onBadLine: "skip", maxLineBytes: 40, maxExamples: 2 } as const
@@ -85,9 +85,9 @@ describe("rows from a file", () => {
     }),
   )
 
-  it.effect("are no larger in memory than a line may be", () =>
+  it.effect("Dataset.lines does not buffer more than maxLineBytes", () =>
     Effect.gen(function* () {
-      // A line without an end, a hundred times longer than it may be.
+      // An unterminated line a hundred times longer than allowed.
       const endless = Stream.range(1, 100).pipe(Stream.map(() => new Uint8Array(1000).fill(0x61)))
       const { counts, rows } = Dataset.lines(endless, { maxLineBytes: 1000, onBadLine: "skip" })
       expect(yield* collect(rows)).toEqual([])
@@ -95,14 +95,14 @@ describe("rows from a file", () => {
     }),
   )
 
-  it.effect("may be plain text, of which empty lines are part", () =>
+  it.effect("Dataset.lines keeps empty lines", () =>
     Effect.gen(function* () {
       const { rows } = Dataset.lines(Stream.make(bytesOf("\ufeffa\r\n\r\n ü ")))
       expect((yield* collect(rows)).map(({ value }) => value)).toEqual(["a", "", " ü "])
     }),
   )
 
-  it.scoped("are read from the disk", () =>
+  it.scoped("Dataset.file reads conversations from disk", () =>
     Effect.gen(function* () {
       const files = yield* FileSystem.FileSystem
       const path = yield* files.makeTempFileScoped()

@@ -10,7 +10,7 @@ const chunkOf = (piece: PieceGolden): ModelInput.Chunk =>
     ? { type: "image", data: new TextEncoder().encode(piece.image), format: "png", expectedTokens: piece.tokens }
     : { type: "encoded_text", tokens: Int32Array.from(piece) }
 
-/** Texts one after the other as one: the reference may have them apart, and empty ones between. */
+/** Merges consecutive texts: the reference may split them, with empty ones in between. */
 const joined = (pieces: ReadonlyArray<PieceGolden>) => {
   const all: Array<PieceGolden> = []
   for (const piece of pieces) {
@@ -32,8 +32,8 @@ const piecesOf = (input: ModelInput.ModelInput): ReadonlyArray<PieceGolden> =>
 
 const dataOf = ({ inputs }: DatumGolden, key: string) => inputs[key]?.data.map(Math.fround) ?? expect.fail(key)
 
-describe("a datum from an example", () => {
-  it("is the reference's", () => {
+describe("Datums.fromExample", () => {
+  it("Datums.fromExample matches the reference", () => {
     for (const { chunks, datum: expected, maxLength, reduction, weights } of RendererGoldens.datums.supervised) {
       const made = Datums.fromExample(
         { modelInput: ModelInput.fromChunks(chunks.map(chunkOf)), weights: Float32Array.from(weights) },
@@ -51,12 +51,12 @@ describe("a datum from an example", () => {
     expect(RendererGoldens.datums.supervised.length).toBeGreaterThan(100)
   })
 
-  it("needs a weight for each token, and to know how many an image takes", () => {
+  it("Datums.fromExample requires a weight per token and the token count of images", () => {
     const text: ModelInput.Chunk = { type: "encoded_text", tokens: Int32Array.of(1, 2, 3) }
     const image: ModelInput.Chunk = { type: "image", data: new Uint8Array(1), format: "png" }
     const weights = new Float32Array(2)
     expect(Datums.fromExample({ modelInput: ModelInput.make(text), weights })).toMatchObject({
-      left: { path: "weights", problem: "expected 3, as many as the tokens, got 2" },
+      left: { path: "weights", problem: "expected one weight per token (3), got 2" },
     })
     expect(Datums.fromExample({ modelInput: ModelInput.make(text, image), weights })).toMatchObject({
       left: { path: "modelInput.chunks[1].expectedTokens" },
@@ -67,8 +67,8 @@ describe("a datum from an example", () => {
   })
 })
 
-describe("data from a trajectory", () => {
-  it("are the reference's, and can be sent", () => {
+describe("Datums.fromTrajectory", () => {
+  it("Datums.fromTrajectory matches the reference and passes Loss.prepare", () => {
     for (const { advantage, datums: expected, steps } of RendererGoldens.datums.trajectories) {
       const made = Either.getOrThrow(
         Datums.fromTrajectory(
@@ -95,7 +95,7 @@ describe("data from a trajectory", () => {
     }
   })
 
-  it("say which step is wrong", () => {
+  it("Datums.fromTrajectory names the invalid step", () => {
     const step = { observation: [1, 2], tokens: [3], logprobs: [-1] }
     expect(Datums.fromTrajectory([step, { ...step, logprobs: [] }], 1)).toMatchObject({
       left: { path: "transitions[1].logprobs" },
@@ -107,10 +107,10 @@ describe("data from a trajectory", () => {
   })
 })
 
-describe("data from conversations", () => {
+describe("Datums from conversations", () => {
   const talk = [Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")]
 
-  it.effect("are one where the history stays, else one for each answer", () =>
+  it.effect("Datums.fromConversation returns one datum if the history is stable, otherwise one per answer", () =>
     Effect.gen(function* () {
       const { renderer: llama } = yield* RendererGoldens.load("llama3")
       const { renderer: qwen } = yield* RendererGoldens.load("qwen3")
@@ -122,15 +122,15 @@ describe("data from conversations", () => {
     }),
   )
 
-  it.effect("that are preferred come with those that are not", () =>
+  it.effect("Datums.fromPreference returns the chosen and the rejected datum", () =>
     Effect.gen(function* () {
       const { renderer, tokenizer } = yield* RendererGoldens.load("qwen3_instruct")
       const [answer] = [Message.assistant("good")]
       const pair = { prompt: [Message.user("a")], chosen: [answer], rejected: [Message.assistant("bad")] }
       const { chosen, rejected } = yield* Datums.fromPreference(renderer, pair)
-      const learnt = ({ inputs }: Datums.SupervisedDatum) =>
+      const trained = ({ inputs }: Datums.SupervisedDatum) =>
         tokenizer.decode(inputs.targetTokens.filter((_, index) => inputs.weights[index] === 1))
-      expect([yield* learnt(chosen), yield* learnt(rejected)]).toEqual(["good<|im_end|>", "bad<|im_end|>"])
+      expect([yield* trained(chosen), yield* trained(rejected)]).toEqual(["good<|im_end|>", "bad<|im_end|>"])
       const wrong = yield* Effect.flip(Datums.fromPreference(renderer, { ...pair, rejected: [] }))
       expect(wrong).toMatchObject({ _tag: "InvalidInput", path: "rejected" })
     }),

@@ -10,7 +10,7 @@ const plain = (value: ExactJson.ExactJson): unknown => {
 }
 
 describe("ExactJson", () => {
-  it("keeps what JSON.parse loses", () => {
+  it("ExactJson.parse keeps floats, large integers and the order of keys", () => {
     expect(parse("1")).toBe(1)
     expect(parse("-0")).toBe(0)
     expect(parse(" 1.0 ")).toEqual(new ExactJson.Float(1))
@@ -38,11 +38,11 @@ describe("ExactJson", () => {
     ['"a\nb"', 0],
     ["truex", 4],
     [`${"[".repeat(1000)}`, 501],
-  ])("says where %s is wrong", (text, index) => {
+  ])("ExactJson.parse reports the position of the error in %s", (text, index) => {
     expect(Either.getLeft(ExactJson.parse(text))).toMatchObject({ value: { _tag: "ExactJsonError", index } })
   })
 
-  it.prop("agrees with JSON.parse on everything else", [FastCheck.json()], ([text]) => {
+  it.prop("ExactJson.parse agrees with JSON.parse on plain JSON", [FastCheck.json()], ([text]) => {
     expect(plain(parse(text))).toEqual(plain(JSON.parse(text)))
   })
 })

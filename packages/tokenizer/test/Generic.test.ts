@@ -13,7 +13,7 @@ const llama3 = `{{ bos_token }}{% for message in messages %}<|start_header_id|>{
 
 {% endif %}`
 
-/** Leaves out of the history what was thought. */
+/** Removes reasoning from the history. */
 const forgetful = `{% for message in messages %}<|im_start|>{{ message.role }}
 {% if loop.last and message.reasoning_content is defined %}<think>
 {{ message.reasoning_content }}
@@ -33,8 +33,8 @@ const make = (name: RendererGoldens.TokenizerName, source: string, options: Gene
 const question = Message.user("What is 2 + 3?")
 const two = [question, Message.assistant("5"), Message.user("And 4?"), Message.assistant("9, I think.")]
 
-describe("a renderer made of a template", () => {
-  it.effect("is the renderer of the family, where the template is the family's", () =>
+describe("Generic", () => {
+  it.effect("a generic renderer with the Llama 3 template equals the Llama 3 renderer", () =>
     Effect.gen(function* () {
       const { renderer } = yield* make("llama3", llama3)
       const { renderer: own } = yield* RendererGoldens.load("llama3")
@@ -55,7 +55,7 @@ describe("a renderer made of a template", () => {
     }),
   )
 
-  it.effect("asks as the renderers of Qwen3 ask", () =>
+  it.effect("a generic renderer with a Qwen3 template writes the same prompts as the Qwen3 renderers", () =>
     Effect.gen(function* () {
       const { renderer } = yield* make("qwen3", forgetful)
       const text = FastCheck.string({ unit: "grapheme", maxLength: 12 }).filter((text) => !/^\s|</.test(text))
@@ -71,51 +71,51 @@ describe("a renderer made of a template", () => {
     }),
   )
 
-  it.effect("learns what the model writes, up to its end and no further", () =>
+  it.effect("a generic renderer trains on the answer up to and including its stop token", () =>
     Effect.gen(function* () {
       const { renderer, tokenizer } = yield* make("qwen3", forgetful)
-      const learnt = (example: { readonly modelInput: ModelInput.ModelInput; readonly weights: Float32Array }) =>
+      const trained = (example: { readonly modelInput: ModelInput.ModelInput; readonly weights: Float32Array }) =>
         tokenizer.decode(tokensOf(example.modelInput).filter((_, index) => example.weights[index] === 1))
-      expect(yield* learnt(yield* renderer.supervisedExample(two))).toBe("9, I think.<|im_end|>")
+      expect(yield* trained(yield* renderer.supervisedExample(two))).toBe("9, I think.<|im_end|>")
       const all = yield* renderer.supervisedExample(two, "all_assistant_messages")
-      expect(yield* learnt(all)).toBe("5<|im_end|>9, I think.<|im_end|>")
+      expect(yield* trained(all)).toBe("5<|im_end|>9, I think.<|im_end|>")
       const custom = two.map((message, index) => ({ ...message, trainable: index === 1 }))
-      expect(yield* learnt(yield* renderer.supervisedExample(custom, "customized"))).toBe("5<|im_end|>")
+      expect(yield* trained(yield* renderer.supervisedExample(custom, "customized"))).toBe("5<|im_end|>")
       const reasoned = [question, Message.assistant([Message.thinking("2+3"), Message.text("5")])]
       const thought = yield* renderer.supervisedExample(reasoned)
-      expect(yield* learnt(thought)).toBe("<think>\n2+3\n</think>\n\n5<|im_end|>")
+      expect(yield* trained(thought)).toBe("<think>\n2+3\n</think>\n\n5<|im_end|>")
       const parsed = yield* renderer.parse(tokensOf(thought.modelInput).filter((_, i) => thought.weights[i] === 1))
       expect(parsed).toEqual({ message: reasoned[1], termination: "stop_sequence" })
     }),
   )
 
-  it.effect("refuses weights that would be wrong, and makes an example of each answer instead", () =>
+  it.effect("a generic renderer rejects examples whose weights would be wrong and offers one example per answer", () =>
     Effect.gen(function* () {
       const early = `${forgetful}{{ messages | length }}`
       const { renderer: counting } = yield* make("qwen3", early)
       expect(yield* Effect.flip(counting.supervisedExample(two))).toMatchObject({ reason: "NoPrefix" })
 
-      // The prompt ends within a word: two tokens when the model writes on, and one when it is read again.
+      // The prompt ends within a word: two tokens when the model continues it, one when the text is encoded again.
       const within = `{% for m in messages %}<|im_start|>{{ m.role }}
 th{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 th{% endif %}`
       const { renderer: cutting } = yield* make("qwen3", within)
       const merged = [question, Message.assistant("e answer"), question, Message.assistant("e end")]
       const cut = yield* Effect.either(cutting.supervisedExample(merged, "all_assistant_messages"))
-      expect(Either.isLeft(cut) ? cut.left.message : "no error").toContain("messages[3]: what the model is given")
+      expect(Either.isLeft(cut) ? cut.left.message : "no error").toContain("messages[3]: the prompt for this answer")
       expect(yield* cutting.supervisedExamples(merged, "last_assistant_turn")).toHaveLength(1)
 
       const reasoned = Message.assistant([Message.thinking("2+3"), Message.text("5")])
       const { renderer } = yield* make("qwen3", forgetful)
       const messages = [question, reasoned, Message.user("And 4?"), reasoned]
-      // In the history the first answer has no thought, so it is not what the model wrote.
+      // In the history the first answer has no reasoning, so it differs from what the model wrote.
       const failed = yield* Effect.flip(renderer.supervisedExample(messages, "all_assistant_messages"))
       expect(failed).toMatchObject({ reason: "NoPrefix" })
       expect(yield* renderer.supervisedExamples(messages, "all_assistant_messages")).toHaveLength(2)
     }),
   )
 
-  it.effect("says what a template can't tell", () =>
+  it.effect("a generic renderer rejects what a template can't express", () =>
     Effect.gen(function* () {
       const { renderer, tokenizer } = yield* make("qwen3", forgetful)
       for (const mode of ["all_messages", "all_user_and_system_messages"] as const) {
@@ -129,13 +129,13 @@ th{% endif %}`
       expect(yield* Effect.flip(Generic.make(tokenizer, { template: endless }))).toMatchObject({
         reason: "Unsupported",
       })
-      const told = yield* Generic.make(tokenizer, { template: endless, stop: "<|im_end|>" })
-      expect(told.stopSequences).toHaveLength(1)
+      const stopped = yield* Generic.make(tokenizer, { template: endless, stop: "<|im_end|>" })
+      expect(stopped.stopSequences).toHaveLength(1)
       expect(yield* Effect.flip(Generic.make(tokenizer))).toMatchObject({ _tag: "TemplateError", reason: "NoTemplate" })
     }),
   )
 
-  it.effect("learns an answer to its end, whatever is written in it", () =>
+  it.effect("a generic renderer finds the end of an answer that contains the stop token", () =>
     Effect.gen(function* () {
       const source = `{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{{ '' if m.cut else '<|im_end|>' }}
@@ -145,8 +145,8 @@ th{% endif %}`
       const stops = JSON.stringify({ a: "<|im_end|> and on" })
       const called = Message.assistant("<|im_end|>", { toolCalls: [{ name: "f", arguments: stops }] })
       const { modelInput, weights } = yield* renderer.supervisedExample([question, called, question, called])
-      const learnt = tokensOf(modelInput).filter((_, index) => weights[index] === 1)
-      expect(yield* tokenizer.decode(learnt)).toBe(`<|im_end|>{"a": "<|im_end|> and on"}<|im_end|>`)
+      const trained = tokensOf(modelInput).filter((_, index) => weights[index] === 1)
+      expect(yield* tokenizer.decode(trained)).toBe(`<|im_end|>{"a": "<|im_end|> and on"}<|im_end|>`)
 
       const { renderer: endless } = yield* make("qwen3", source.replace("m.cut", "m.tool_calls"))
       const plain = Message.assistant("", { toolCalls: [{ name: "f", arguments: "{}" }] })
@@ -155,7 +155,7 @@ th{% endif %}`
     }),
   )
 
-  it.effect("gives the numbers of a schema to the template as they were written", () =>
+  it.effect("a generic renderer passes the numbers of a tool schema as they were written", () =>
     Effect.gen(function* () {
       const exact = Either.getOrThrow(
         ExactJson.parse('{"default": 1.0, "maximum": 1e20, "minimum": -9007199254740993}'),
@@ -167,7 +167,7 @@ th{% endif %}`
     }),
   )
 
-  it.effect("gives tools to the template, and reads a thought that the prompt began", () =>
+  it.effect("a generic renderer passes tools to the template and parses reasoning opened by the prompt", () =>
     Effect.gen(function* () {
       const source = `{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant

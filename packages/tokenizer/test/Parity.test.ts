@@ -5,8 +5,9 @@ import * as Goldens from "./support/Goldens.ts"
 const { texts } = Goldens
 
 /**
- * Where the portable library encodes otherwise than the reference, all under BERT's normalizer: it puts no spaces around
- * Chinese characters beyond the first plane (79 texts), and its table of punctuation is newer (1 text, with U+2E4B).
+ * The number of texts that the portable library encodes differently from the reference, all under BERT's normalizer: it
+ * adds no spaces around Chinese characters beyond the BMP (79 texts) and has a newer punctuation table (1 text,
+ * U+2E4B).
  */
 const differences: Readonly<Record<Goldens.Backend, Partial<Record<Goldens.Shape, number>>>> = {
   native: {},
@@ -16,14 +17,14 @@ const differences: Readonly<Record<Goldens.Backend, Partial<Record<Goldens.Shape
 const isKnown = (shape: Goldens.Shape, text: string) =>
   shape === "wordpiece" && /[\u{20000}-\u{2fa1f}\u2e4b]/u.test(text)
 
-/** The places where two lists differ. */
+/** Returns the indices at which two lists differ. */
 const unlike = <A>(got: ReadonlyArray<A>, wanted: ReadonlyArray<A>) =>
   wanted.flatMap((one, i) => (JSON.stringify(got[i]) === JSON.stringify(one) ? [] : [i]))
 
 const plain = (all: ReadonlyArray<Int32Array>) => all.map((tokens) => [...tokens])
 
-describe("the goldens", () => {
-  it("are of many texts, each different", () => {
+describe("goldens", () => {
+  it("the goldens cover at least 2000 different texts per tokenizer", () => {
     expect(texts.length).toBeGreaterThanOrEqual(2000)
     expect(new Set(texts).size).toBeGreaterThanOrEqual(2000)
     for (const shape of Goldens.shapes) {
@@ -37,7 +38,7 @@ describe("the goldens", () => {
 for (const backend of ["native", "portable"] as const) {
   describe(`the ${backend} backend`, () => {
     for (const shape of Goldens.shapes) {
-      it.effect(`encodes like the reference: ${shape}`, () =>
+      it.effect(`the ${backend} backend encodes like the reference: ${shape}`, () =>
         Effect.gen(function* () {
           const tokenizer = yield* Goldens.load(shape, backend)
           const golden = Goldens.golden(shape)
@@ -53,7 +54,7 @@ for (const backend of ["native", "portable"] as const) {
         }),
       )
 
-      it.effect(`decodes like the reference: ${shape}`, () =>
+      it.effect(`the ${backend} backend decodes like the reference: ${shape}`, () =>
         Effect.gen(function* () {
           const tokenizer = yield* Goldens.load(shape, backend)
           const { decoded, encoded, salads, skipped } = Goldens.golden(shape)
@@ -77,9 +78,9 @@ for (const backend of ["native", "portable"] as const) {
   })
 }
 
-describe("offsets", () => {
+describe("encodeWithOffsets", () => {
   for (const shape of Goldens.shapes) {
-    it.effect(`are those of the reference, in UTF-16: ${shape}`, () =>
+    it.effect(`encodeWithOffsets matches the reference in UTF-16 units: ${shape}`, () =>
       Effect.gen(function* () {
         const tokenizer = yield* Goldens.load(shape, "native")
         const { encoded, offsets } = Goldens.golden(shape)
@@ -106,7 +107,7 @@ describe("offsets", () => {
   }
 })
 
-it.effect("both backends know the same tokens", () =>
+it.effect("both backends have the same vocabulary", () =>
   Effect.forEach(
     Goldens.shapes,
     (shape) =>

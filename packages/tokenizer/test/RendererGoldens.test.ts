@@ -11,7 +11,7 @@ const tokensOf = (input: ModelInput.ModelInput): ReadonlyArray<number> =>
 
 const isFailed = (value: unknown): value is Failed => typeof value === "object" && value !== null && "error" in value
 
-/** The reference's error, and what ours may be. */
+/** Maps errors of the reference to the reasons that ours may have. */
 const ours: Readonly<Record<string, ReadonlyArray<string>>> = {
   AssertionError: ["InvalidInput"],
   JSONDecodeError: ["InvalidInput"],
@@ -22,23 +22,23 @@ const ours: Readonly<Record<string, ReadonlyArray<string>>> = {
 const hasCalls = (key: string) =>
   RendererGoldens.conversations[key]?.some(({ toolCalls }) => (toolCalls ?? []).length > 0) ?? false
 
-/** Where we differ on purpose; docs/decisions/renderers.md has the reasons. */
+/** Intended differences; docs/decisions/renderers.md has the reasons. */
 const differs = (name: Name, key: string, mode: string): string | undefined => {
-  if ((name === "llama3" || name.startsWith("role_colon")) && hasCalls(key)) return "refuses calls"
+  if ((name === "llama3" || name.startsWith("role_colon")) && hasCalls(key)) return "rejects tool calls"
   const lastRole = RendererGoldens.conversations[key]?.at(-1)?.role ?? "assistant"
   if (name.startsWith("role_colon") && lastRole !== "assistant" && mode !== "prompt") return "writes no <UNUSED>"
-  if (name.startsWith("qwen3") && key === "no tool calls") return "an empty list is none"
-  if (name.endsWith("_reasoning") && mode === "customized") return "the system message is not learnt"
-  if (key === "nothing" && mode === "split") return "no turn is no example"
+  if (name.startsWith("qwen3") && key === "no tool calls") return "an empty list of tool calls counts as none"
+  if (name.endsWith("_reasoning") && mode === "customized") return "the system message is not trained on"
+  if (key === "nothing" && mode === "split") return "no turn means no example"
   return undefined
 }
 
 type Attempt<A> = Effect.Effect<A, { readonly _tag: string; readonly reason?: string }>
 
 for (const backend of ["native", "portable"] as const) {
-  describe(`the cookbook's goldens, on the ${backend} backend`, () => {
+  describe(`cookbook goldens, ${backend} backend`, () => {
     for (const name of RendererGoldens.names) {
-      it.effect(`${name}: conversations`, () =>
+      it.effect(`${name} renders conversations like the cookbook (${backend})`, () =>
         Effect.gen(function* () {
           const golden = RendererGoldens.golden(name)
           const { renderer } = yield* RendererGoldens.load(name, backend)
@@ -98,7 +98,7 @@ for (const backend of ["native", "portable"] as const) {
         }),
       )
 
-      it.effect(`${name}: answers`, () =>
+      it.effect(`${name} parses answers like the cookbook (${backend})`, () =>
         Effect.gen(function* () {
           const golden = RendererGoldens.golden(name)
           const { renderer } = yield* RendererGoldens.load(name, backend)
@@ -120,7 +120,7 @@ for (const backend of ["native", "portable"] as const) {
         }),
       )
 
-      it.effect(`${name}: tools`, () =>
+      it.effect(`${name} declares tools like the cookbook (${backend})`, () =>
         Effect.gen(function* () {
           const golden = RendererGoldens.golden(name)
           const { renderer } = yield* RendererGoldens.load(name, backend)
@@ -144,7 +144,7 @@ for (const backend of ["native", "portable"] as const) {
   })
 }
 
-/** The newline in front of a tool call, which rendering writes, is no text here, and neither are texts that are empty. */
+/** Removes the newline that rendering writes before a tool call, and texts that are empty. */
 const unframed = (message: Message.Message): Message.Message => {
   const calls = (message.toolCalls?.length ?? 0) + (message.unparsedToolCalls?.length ?? 0) > 0
   const { content } = message
@@ -155,7 +155,7 @@ const unframed = (message: Message.Message): Message.Message => {
   return { ...message, content: said.filter((part) => part.type !== "text" || part.text !== "") }
 }
 
-/** Problems have our own words. */
+/** Keeps only the first part of each problem, because the wording differs from the reference. */
 const comparable = (message: Message.Message) => ({
   ...message,
   unparsedToolCalls: message.unparsedToolCalls?.map(({ problem, text }) => ({

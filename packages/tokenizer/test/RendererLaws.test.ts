@@ -8,15 +8,16 @@ import type { Name } from "./support/RendererGoldens.ts"
 const tokensOf = (input: ModelInput.ModelInput): ReadonlyArray<number> =>
   input.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [-1]))
 
-const knowsParts = (name: Name) => name.startsWith("qwen3") || name.startsWith("gpt_oss")
-const knowsThoughts = (name: Name) => knowsParts(name) && name !== "qwen3_disable_thinking"
+const hasParts = (name: Name) => name.startsWith("qwen3") || name.startsWith("gpt_oss")
+const hasReasoning = (name: Name) => hasParts(name) && name !== "qwen3_disable_thinking"
 
 const letters = FastCheck.constantFrom(..."abcxyz .,:!?\n\t0123456789<>/|{}\"'üé語😀👩‍👧", "think", "User", "tool")
 
-/** Texts without the marks of a format, which would be others' words in its mouth. */
+/** Texts that may contain parts of a format's marks. */
 const words = FastCheck.array(letters, { maxLength: 12 }).map((some) => some.join(""))
+/** Texts without the marks of a format. */
 const free = words.filter((text) => !/<|User:/.test(text))
-/** What a frame around it does not touch. */
+/** Texts that framing leaves unchanged. */
 const inner = free.filter((text) => text !== "" && text.trim() !== "" && !/^\n|\n$/.test(text))
 
 const json = FastCheck.dictionary(
@@ -29,10 +30,10 @@ const json = FastCheck.dictionary(
 
 const toolCall = FastCheck.record({ name: FastCheck.constantFrom("f", "get_weather"), arguments: json })
 
-/** An answer that the format can say, in the form in which it is parsed. */
+/** An answer that the format can express, as it would be parsed. */
 const answerOf = (name: Name, withCalls: boolean): FastCheck.Arbitrary<Message.Message> => {
   const text = inner.map((text) => Message.assistant(text))
-  if (!knowsParts(name)) return text
+  if (!hasParts(name)) return text
   const thought = FastCheck.tuple(inner, inner).map(([thought, text]) =>
     Message.assistant([Message.thinking(thought), Message.text(text)]),
   )
@@ -40,7 +41,7 @@ const answerOf = (name: Name, withCalls: boolean): FastCheck.Arbitrary<Message.M
     inner,
     FastCheck.array(toolCall, { minLength: 1, maxLength: name.startsWith("gpt") ? 1 : 3 }),
   ).map(([text, toolCalls]) => Message.assistant([Message.text(text)], { toolCalls }))
-  return FastCheck.oneof(text, ...(knowsThoughts(name) ? [thought] : []), ...(withCalls ? [calls] : []))
+  return FastCheck.oneof(text, ...(hasReasoning(name) ? [thought] : []), ...(withCalls ? [calls] : []))
 }
 
 interface Turns {
@@ -62,7 +63,7 @@ const messagesOf = ({ system, turns }: Turns, count = turns.length): ReadonlyArr
 const sample = <A>(arbitrary: FastCheck.Arbitrary<A>, numRuns: number) =>
   FastCheck.sample(arbitrary, { seed: 7, numRuns })
 
-/** As it would be if it had been parsed. */
+/** Normalizes a message, so that it can be compared with a parsed one. */
 const normal = (message: Message.Message) => ({
   text: Message.textOf(message),
   thinking: Message.thinkingOf(message),
@@ -74,7 +75,7 @@ const isPrefix = (one: ReadonlyArray<number>, other: ReadonlyArray<number>) =>
 
 for (const name of RendererGoldens.names) {
   describe(name, () => {
-    it.effect("the prompt of an example is the generation prompt, and nothing of it is learnt", () =>
+    it.effect(`${name}: an example starts with the generation prompt, which has weight 0`, () =>
       Effect.gen(function* () {
         const { renderer } = yield* RendererGoldens.load(name)
         for (const turns of sample(turnsOf(name, 3), 60)) {
@@ -89,7 +90,7 @@ for (const name of RendererGoldens.names) {
       }),
     )
 
-    it.effect("what is rendered is parsed back", () =>
+    it.effect(`${name}: a rendered answer parses back to the same message`, () =>
       Effect.gen(function* () {
         const { renderer } = yield* RendererGoldens.load(name)
         for (const answer of sample(answerOf(name, true), 120)) {
@@ -104,7 +105,7 @@ for (const name of RendererGoldens.names) {
       }),
     )
 
-    it.effect("an answer that comes in pieces is the same answer", () =>
+    it.effect(`${name}: parsing a stream gives the same answer as parsing all tokens`, () =>
       Effect.gen(function* () {
         const { renderer } = yield* RendererGoldens.load(name)
         const cuts = FastCheck.array(FastCheck.integer({ min: 1, max: 7 }), { minLength: 1, maxLength: 5 })
@@ -137,12 +138,12 @@ for (const name of RendererGoldens.names) {
       }),
     )
 
-    it.effect("each observation begins with the one before, exactly where that is claimed", () =>
+    it.effect(`${name}: prompts extend the previous turn if and only if hasExtensionProperty is true`, () =>
       Effect.gen(function* () {
         const { renderer } = yield* RendererGoldens.load(name)
         let broken = 0
         for (const turns of sample(turnsOf(name, 4), 60)) {
-          // The instruct models know no thoughts; one that was thought elsewhere is left out of their history.
+          // The instruct models have no reasoning; their history leaves out reasoning from elsewhere.
           if (name === "qwen3_instruct" && turns.turns.some(([, answer]) => Message.thinkingOf(answer) !== "")) continue
           let last: ReadonlyArray<number> = []
           for (let count = 0; count <= turns.turns.length; count++) {
@@ -151,7 +152,7 @@ for (const name of RendererGoldens.names) {
             const prompt = yield* renderer.generationPrompt([...messagesOf(turns, count), Message.user(question[0])])
             if (!isPrefix(last, tokensOf(prompt))) broken++
             const answered = yield* renderer.supervisedExample(messagesOf(turns, count + 1))
-            // The stop of one format is the beginning of the next message.
+            // In one format the stop sequence is the start of the next message.
             last = tokensOf(answered.modelInput)
           }
         }
@@ -162,8 +163,8 @@ for (const name of RendererGoldens.names) {
   })
 }
 
-describe("a renderer", () => {
-  it.effect("whose prompt forbids to reason refuses an answer that does", () =>
+describe("Renderer", () => {
+  it.effect("qwen3_disable_thinking rejects an answer with reasoning", () =>
     Effect.gen(function* () {
       const { renderer } = yield* RendererGoldens.load("qwen3_disable_thinking")
       const reasoned = Message.assistant([Message.thinking("hm"), Message.text("yes")])
@@ -172,7 +173,7 @@ describe("a renderer", () => {
     }),
   )
 
-  it.effect("that is told what to learn by each message wants to hear it from each", () =>
+  it.effect("customized requires trainable on every message, and other modes forbid it", () =>
     Effect.gen(function* () {
       const { renderer } = yield* RendererGoldens.load("gpt_oss_high_reasoning")
       const answer = Message.assistant("yes")
@@ -189,7 +190,7 @@ describe("a renderer", () => {
     }),
   )
 
-  it.effect("says what it can't do, and what is missing", () =>
+  it.effect("unsupported content, missing names and wrong tokenizers are reported", () =>
     Effect.gen(function* () {
       const { renderer: llama } = yield* RendererGoldens.load("llama3")
       const image = { type: "image", image: { type: "image", data: new Uint8Array(), format: "png" } } as const
@@ -208,7 +209,7 @@ describe("a renderer", () => {
     }),
   )
 
-  it.effect("with a date has the one of the day on which it was made", () =>
+  it.effect("GptOss uses the date on which the renderer was created", () =>
     Effect.gen(function* () {
       const tokenizer = yield* RendererGoldens.tokenizer("gpt_oss")
       const { GptOss } = yield* Effect.promise(() => import("@effect-tinker/tokenizer"))

@@ -1,4 +1,6 @@
-/** The law: a renderer equals the reference template. With the vendors' own: scripts/templates/run renderers. */
+/**
+ * Checks that renderers equal the reference templates. `scripts/templates/run renderers` does so with vendor templates.
+ */
 import { describe, expect, it } from "@effect/vitest"
 import { ChatTemplate, Generic, Message, type Renderer } from "@effect-tinker/tokenizer"
 import { Effect, Either, FastCheck } from "effect"
@@ -17,7 +19,7 @@ interface Reference {
 const references: Partial<Record<Name, Reference>> = {
   llama3: { template: ReferenceTemplates.llama3, tools: false, thoughts: "nowhere" },
   qwen3: { template: ReferenceTemplates.qwen3, tools: true, thoughts: "everywhere" },
-  // Its prompt forbids to think, so an answer with a thought is refused.
+  // The prompt turns reasoning off, so an answer with reasoning is rejected.
   qwen3_disable_thinking: {
     template: ReferenceTemplates.qwen3,
     variables: { enable_thinking: false },
@@ -26,7 +28,7 @@ const references: Partial<Record<Name, Reference>> = {
   },
   qwen3_instruct: {
     template: ReferenceTemplates.qwen3,
-    variables: { knows_thoughts: false },
+    variables: { has_reasoning: false },
     tools: true,
     thoughts: "everywhere",
   },
@@ -47,7 +49,7 @@ const pieces = [
 ]
 const said = FastCheck.array(FastCheck.constantFrom(...pieces), { maxLength: 8 }).map((some) => some.join(""))
 
-/** As Python prints it, so that it is the same whether it is kept or printed anew. */
+/** Prints as Python does, so that arguments are the same whether kept or printed again. */
 const python = (value: unknown): string => {
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`
   if (typeof value !== "object" || value === null) return JSON.stringify(value)
@@ -76,7 +78,7 @@ const answer = (text: string, thought: string, toolCalls?: ReadonlyArray<Message
 
 const withoutThought = (message: Message.Message) => ({ ...message, content: Message.textOf(message) })
 
-/** A system message or none, turns with calls and results in between, and whole or up to anywhere. */
+/** An optional system message and turns with tool calls and results, complete or cut anywhere. */
 const conversation = ({ thoughts, tools }: Reference): FastCheck.Arbitrary<ReadonlyArray<Message.Message>> => {
   const thought = thoughts === "nowhere" ? FastCheck.constant("") : FastCheck.oneof(FastCheck.constant(""), said)
   const step = FastCheck.tuple(said, thought, FastCheck.array(call, { minLength: 1, maxLength: 3 }), said).map(
@@ -117,7 +119,7 @@ const prepare = (name: Name, { template: source, variables }: Reference) =>
       : ""
     const generic = (tools?: ReadonlyArray<Message.ToolSpec>) =>
       Generic.make(tokenizer, { template, variables: { ...variables, opening }, tools })
-    /** Both a prompt and an example, of whatever comes last. */
+    /** Renders both a prompt and an example. */
     const both = (one: Renderer.Renderer, messages: ReadonlyArray<Message.Message>) =>
       Effect.gen(function* () {
         const example = yield* one.supervisedExample(messages, "all_tokens")
@@ -126,7 +128,7 @@ const prepare = (name: Name, { template: source, variables }: Reference) =>
           example: yield* text(example.modelInput),
         }
       })
-    const learnt = (one: Renderer.Renderer, messages: ReadonlyArray<Message.Message>) =>
+    const trained = (one: Renderer.Renderer, messages: ReadonlyArray<Message.Message>) =>
       Effect.flatMap(one.supervisedExample(messages), ({ modelInput, weights }) =>
         tokenizer.decode(tokensOf(modelInput).filter((_, index) => weights[index] === 1)),
       )
@@ -136,10 +138,10 @@ const prepare = (name: Name, { template: source, variables }: Reference) =>
         addGenerationPrompt,
         variables: { ...variables, opening },
       })
-    return { renderer, template, generic, both, learnt, rendered, text }
+    return { renderer, template, generic, both, trained, rendered, text }
   })
 
-/** As chat endpoints have it. Arguments are JSON of plain values here, so that nothing is lost. */
+/** Converts a message to the form of chat endpoints. Arguments are plain JSON values here, so nothing is lost. */
 const toTemplate = (message: Message.Message) => {
   const thought = Message.thinkingOf(message)
   const calls = (message.toolCalls ?? []).map(({ arguments: given, id, name }) => ({
@@ -158,7 +160,7 @@ const toTemplate = (message: Message.Message) => {
 for (const [key, reference] of Object.entries(references)) {
   const name = key as Name
   describe(name, () => {
-    it.effect("equals the reference template, prompts and examples", () =>
+    it.effect(`${name} renders prompts and examples like the reference template`, () =>
       Effect.gen(function* () {
         const { both, renderer, rendered } = yield* prepare(name, reference)
         let thoughtful = 0
@@ -176,13 +178,13 @@ for (const [key, reference] of Object.entries(references)) {
     )
 
     if (reference.tools) {
-      it.effect("equals the reference template where tools are declared", () =>
+      it.effect(`${name} renders declared tools like the reference template`, () =>
         Effect.gen(function* () {
           const { both, renderer, rendered } = yield* prepare(name, reference)
           for (const messages of sample(conversation(reference), 60)) {
-            const told = messages[0]?.role === "system" ? Message.textOf(messages[0]) : undefined
-            const prefix = yield* renderer.toolPrefix(RendererGoldens.tools, told)
-            const whole = [...prefix, ...messages.slice(told === undefined ? 0 : 1)]
+            const prompt = messages[0]?.role === "system" ? Message.textOf(messages[0]) : undefined
+            const prefix = yield* renderer.toolPrefix(RendererGoldens.tools, prompt)
+            const whole = [...prefix, ...messages.slice(prompt === undefined ? 0 : 1)]
             const ours = yield* both(renderer, whole)
             expect(ours.prompt).toBe(yield* rendered(whole, true))
             expect(ours.example).toBe(yield* rendered(whole, false))
@@ -191,23 +193,23 @@ for (const [key, reference] of Object.entries(references)) {
       )
     }
 
-    it.effect("is what a renderer made of that template is, and learns the same", () =>
+    it.effect(`${name} equals a generic renderer with the same template, including weights`, () =>
       Effect.gen(function* () {
-        const { both, generic, learnt, renderer } = yield* prepare(name, reference)
+        const { both, generic, renderer, trained } = yield* prepare(name, reference)
         const other = yield* generic()
         let compared = 0
         for (const messages of sample(conversation(reference), 100)) {
           expect(yield* both(other, messages)).toEqual(yield* both(renderer, messages))
           const last = messages.at(-1)
           if (last?.role !== "assistant" || messages.length < 2) continue
-          const own = yield* Effect.either(learnt(other, messages))
-          // A call of gpt-oss does not end with the token that ends an answer.
+          const own = yield* Effect.either(trained(other, messages))
+          // A tool call of gpt-oss ends with another token than an answer.
           if (name.startsWith("gpt_oss") && last.toolCalls !== undefined) {
             expect(own).toMatchObject({
               left: { reason: "Unsupported", message: expect.stringContaining("<|return|>") },
             })
           } else {
-            expect(own).toEqual(Either.right(yield* learnt(renderer, messages)))
+            expect(own).toEqual(Either.right(yield* trained(renderer, messages)))
             compared++
           }
         }
@@ -217,9 +219,9 @@ for (const [key, reference] of Object.entries(references)) {
   })
 }
 
-describe("a renderer made of a template", () => {
+describe("Generic", () => {
   for (const name of ["qwen3", "gpt_oss_no_sysprompt"] as const) {
-    it.effect(`gives it the tools as they were declared, ${name}`, () =>
+    it.effect(`a generic renderer passes tools to the template unchanged: ${name}`, () =>
       Effect.gen(function* () {
         const reference = references[name] ?? expect.fail(name)
         const { generic, template, text } = yield* prepare(name, reference)

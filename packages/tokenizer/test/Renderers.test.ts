@@ -3,13 +3,13 @@ import { Renderers } from "@effect-tinker/tokenizer"
 import { Effect } from "effect"
 import * as RendererGoldens from "./support/RendererGoldens.ts"
 
-describe("the table of renderers", () => {
-  it("recommends what the reference recommends", () => {
+describe("Renderers", () => {
+  it("Renderers.table recommends the same renderers as the reference", () => {
     expect(Renderers.table.models).toEqual(RendererGoldens.models)
     expect(Renderers.table.version).toBe("0.5.8")
   })
 
-  it.effect("has a renderer for every model, or says that it is not written yet", () =>
+  it.effect("Renderers.byName creates every recommended renderer or fails with NotYet", () =>
     Effect.gen(function* () {
       const tokenizers = {
         llama3: yield* RendererGoldens.tokenizer("llama3"),
@@ -30,11 +30,11 @@ describe("the table of renderers", () => {
     }),
   )
 
-  it.effect("knows what it does not know", () =>
+  it.effect("Renderers reports unknown renderers and unknown models", () =>
     Effect.gen(function* () {
       const tokenizer = yield* RendererGoldens.tokenizer("qwen3")
       const unknown = yield* Effect.flip(Renderers.byName("chatml", tokenizer))
-      expect(unknown.message).toContain("there are role_colon, llama3")
+      expect(unknown.message).toContain("available renderers: role_colon, llama3")
       expect(yield* Effect.flip(Renderers.forModel("org/new", tokenizer))).toMatchObject({ reason: "Unknown" })
       expect(yield* Effect.flip(Renderers.forModel("constructor", tokenizer))).toMatchObject({ reason: "Unknown" })
       const later = yield* Effect.flip(Renderers.forModel("deepseek-ai/DeepSeek-V3.1", tokenizer))
@@ -42,7 +42,7 @@ describe("the table of renderers", () => {
     }),
   )
 
-  it("knows which renderers fit a model", () => {
+  it("Renderers.fits tells which renderers suit a model", () => {
     expect(Renderers.fits("Qwen/Qwen3-8B", "qwen3_disable_thinking")).toBe(true)
     expect(Renderers.fits("Qwen/Qwen3-8B", "llama3")).toBe(false)
     expect(Renderers.fits("openai/gpt-oss-20b", "gpt_oss_high_reasoning")).toBe(true)

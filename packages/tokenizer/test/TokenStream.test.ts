@@ -13,7 +13,7 @@ const run = (tokenizer: Service, tokens: Iterable<number>, skipSpecialTokens: bo
 
 const lone = /\p{Surrogate}/u
 
-/** What must hold of every stream: its pieces joined are the whole, and each of them is text by itself. */
+/** Checks that the joined pieces equal the whole text, and that each piece is well-formed and not empty. */
 const check = (tokenizer: Service, tokens: ReadonlyArray<number>, skipSpecialTokens: boolean) =>
   Effect.gen(function* () {
     const pieces = yield* run(tokenizer, tokens, skipSpecialTokens)
@@ -24,11 +24,11 @@ const check = (tokenizer: Service, tokens: ReadonlyArray<number>, skipSpecialTok
 const sample = <A>(arbitrary: FastCheck.Arbitrary<A>, seed: number, numRuns: number) =>
   FastCheck.sample(arbitrary, { seed, numRuns })
 
-describe("a stream of tokens", () => {
+describe("TokenStream.decode", () => {
   for (const shape of Goldens.shapes) {
-    it.effect(`becomes the text that they are together: ${shape}`, () =>
+    it.effect(`TokenStream.decode gives the same text as decode: ${shape}`, () =>
       Effect.gen(function* () {
-        // the library itself decodes the whole
+        // The native library decodes the whole text.
         const tokenizer = yield* Goldens.load(shape, "native")
         const salads = FastCheck.array(FastCheck.nat(tokenizer.vocabSize + 1), { maxLength: 40 })
         const texts = FastCheck.string({ unit: "grapheme", maxLength: 30 })
@@ -42,7 +42,7 @@ describe("a stream of tokens", () => {
     )
   }
 
-  it.effect("of bytes that make no text is replaced as the library does, and goes on", () =>
+  it.effect("TokenStream.decode replaces invalid bytes as the library does and continues", () =>
     Effect.gen(function* () {
       const tokenizer = yield* Goldens.load("llama2", "native")
       const byte = FastCheck.integer({ min: 3, max: 258 })
@@ -53,7 +53,7 @@ describe("a stream of tokens", () => {
     }),
   )
 
-  it.effect("waits for the rest of a character, and for no more", () =>
+  it.effect("a decoder holds text back only until its character is complete", () =>
     Effect.gen(function* () {
       const tokenizer = yield* Goldens.load("gpt2", "native")
       const tokens = yield* tokenizer.encode("a🪿b")
@@ -65,7 +65,7 @@ describe("a stream of tokens", () => {
     }),
   )
 
-  it.effect("ends in the middle of a character as decode does, and the decoder is new then", () =>
+  it.effect("Decoder.finish replaces an incomplete character and resets the decoder", () =>
     Effect.gen(function* () {
       const tokenizer = yield* Goldens.load("gpt2", "native")
       const [, ...cut] = yield* tokenizer.encode("x🪿")
@@ -76,7 +76,7 @@ describe("a stream of tokens", () => {
     }),
   )
 
-  it.effect("does not give out the first space that the definition takes away, and keeps the others", () =>
+  it.effect("TokenStream.decode drops the leading space of the definition and keeps other spaces", () =>
     Effect.gen(function* () {
       for (const shape of ["llama2", "mistral", "unigram"] as const) {
         const tokenizer = yield* Goldens.load(shape, "native")
@@ -88,7 +88,7 @@ describe("a stream of tokens", () => {
     }),
   )
 
-  it.effect("gives out everything at the end if the definition can't be followed", () =>
+  it.effect("TokenStream.decode emits everything at the end if a step needs the whole text", () =>
     Effect.gen(function* () {
       const json = JSON.parse(Goldens.files("llama2").tokenizer)
       json.decoder = {
@@ -105,7 +105,7 @@ describe("a stream of tokens", () => {
     }),
   )
 
-  it.effect("can be run again", () =>
+  it.effect("a stream of TokenStream.decode can be run again", () =>
     Effect.gen(function* () {
       const tokenizer = yield* Goldens.load("mistral", "portable")
       const stream = Stream.make(yield* tokenizer.encode("again and again")).pipe(
@@ -118,14 +118,14 @@ describe("a stream of tokens", () => {
   )
 })
 
-describe("decoders that no shape has", () => {
+describe("decoders outside the goldens", () => {
   const shapes: Record<string, unknown> = {
     none: null,
     "BPE suffix": { type: "BPEDecoder", suffix: "e" },
     CTC: { type: "CTC", pad_token: "a", word_delimiter_token: "▁", cleanup: true },
     "strip each": { type: "Strip", content: "e", start: 1, stop: 0 },
     "metaspace never": { type: "Metaspace", replacement: "▁", prepend_scheme: "never", split: true },
-    "metaspace of old": { type: "Metaspace", replacement: "▁", add_prefix_space: true },
+    "legacy metaspace": { type: "Metaspace", replacement: "▁", add_prefix_space: true },
     "fused first": {
       type: "Sequence",
       decoders: [{ type: "Fuse" }, { type: "Metaspace", replacement: "▁", prepend_scheme: "first", split: true }],
@@ -150,7 +150,7 @@ describe("decoders that no shape has", () => {
   }
 
   for (const [name, decoder] of Object.entries(shapes)) {
-    it.effect(`are followed like the library, streaming and whole: ${name}`, () =>
+    it.effect(`a decoder decodes like the library, streaming and whole: ${name}`, () =>
       Effect.gen(function* () {
         const json = { ...JSON.parse(Goldens.files("llama2").tokenizer), decoder }
         const make = Goldens.make({ name, tokenizer: JSON.stringify(json) })

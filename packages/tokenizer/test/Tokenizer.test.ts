@@ -17,7 +17,7 @@ for (const backend of ["native", "portable"] as const) {
   const make = (files: TokenizerFiles.TokenizerFiles) => Effect.provide(Goldens.make(files), Goldens.backends[backend])
 
   describe(`the ${backend} backend`, () => {
-    it.effect("refuses what the reference refuses, and takes what it takes", () =>
+    it.effect(`the ${backend} backend rejects and accepts the same input as the reference`, () =>
       Effect.forEach(
         Goldens.shapes,
         (shape) =>
@@ -50,7 +50,7 @@ for (const backend of ["native", "portable"] as const) {
       ),
     )
 
-    it.effect("says which text and which token is bad", () =>
+    it.effect(`the ${backend} backend names the invalid text or token`, () =>
       Effect.gen(function* () {
         const tokenizer = yield* Goldens.load("gpt2", backend)
         const pathOf = (effect: Effect.Effect<unknown, InvalidInput | TokenizerError.TokenizerError>) =>
@@ -64,7 +64,7 @@ for (const backend of ["native", "portable"] as const) {
       }),
     )
 
-    it.effect("takes tokens as any array, and gives them as Int32Array", () =>
+    it.effect(`the ${backend} backend returns Int32Array and decodes any array of tokens`, () =>
       Effect.gen(function* () {
         const tokenizer = yield* Goldens.load("qwen", backend)
         const tokens = yield* tokenizer.encode("Hello, 🌍!")
@@ -75,7 +75,7 @@ for (const backend of ["native", "portable"] as const) {
       }),
     )
 
-    it.effect("never cuts or fills a text, whatever the file says", () =>
+    it.effect(`the ${backend} backend ignores truncation and padding in the file`, () =>
       Effect.gen(function* () {
         const json = {
           ...definition("gpt2"),
@@ -96,7 +96,7 @@ for (const backend of ["native", "portable"] as const) {
       }),
     )
 
-    it.effect("knows the roles of tokens and the chat templates", () =>
+    it.effect(`the ${backend} backend reads special tokens and chat templates from the configuration`, () =>
       Effect.gen(function* () {
         const tokenizer = yield* make({
           ...Goldens.files("llama3"),
@@ -115,7 +115,7 @@ for (const backend of ["native", "portable"] as const) {
         const { all, bos, cls, eos, pad, sep, unk } = tokenizer.specialTokens
         const idOf = (token: string) => Option.getOrThrow(tokenizer.tokenToId(token))
         expect(bos).toEqual(Option.some({ content: "<|begin_of_text|>", id: idOf("<|begin_of_text|>") }))
-        // the map wins over a configuration that lists no tokens
+        // The special tokens map takes precedence over a configuration without a list of tokens.
         expect(Option.map(eos, ({ content }) => content)).toEqual(Option.some("<|end_of_text|>"))
         expect(Option.map(sep, ({ content }) => content)).toEqual(Option.some("<|end_header_id|>"))
         expect([pad, cls, unk]).toEqual([Option.none(), Option.none(), Option.none()])
@@ -140,7 +140,7 @@ for (const backend of ["native", "portable"] as const) {
       }),
     )
 
-    it.effect("knows the tokens that only the configuration names", () =>
+    it.effect(`the ${backend} backend adds tokens that only the configuration lists`, () =>
       Effect.gen(function* () {
         const end = 1 + Math.max(...definition("llama3").added_tokens.map(({ id }) => Number(id)))
         const added = (id: number) =>
@@ -153,17 +153,17 @@ for (const backend of ["native", "portable"] as const) {
         expect([...(yield* tokenizer.encode("x<new>y", { addSpecialTokens: false }))]).toEqual([87, end, 88])
         expect(yield* tokenizer.decode([87, end, 88], { skipSpecialTokens: true })).toBe("xy")
         expect(tokenizer.vocabSize).toBe(end + 1)
-        // then the older map counts for nothing
+        // A configuration with a list of tokens takes precedence over the special tokens map.
         expect(tokenizer.specialTokens.sep).toEqual(Option.none())
         if (backend === "native") expect(yield* Effect.flip(added(end + 5))).toMatchObject({ reason: "Invalid" })
       }),
     )
 
-    it.effect("says what is wrong with the files", () =>
+    it.effect(`the ${backend} backend reports invalid files`, () =>
       Effect.gen(function* () {
         const failing = (files: TokenizerFiles.TokenizerFiles) => Effect.flip(make(files))
         expect((yield* failing({ name: "x", tokenizer: "{" })).message).toBe(
-          "x: tokenizer.json is not valid: it is no JSON",
+          "x: invalid tokenizer.json: not valid JSON",
         )
         for (const json of [null, {}, { model: { type: "Dice" } }, { ...definition("gpt2"), model: { type: "BPE" } }]) {
           expect(yield* failing(described(json)), JSON.stringify(json)?.slice(0, 40)).toMatchObject({
@@ -171,30 +171,30 @@ for (const backend of ["native", "portable"] as const) {
           })
         }
         const badConfig = yield* failing({ ...Goldens.files("gpt2"), config: '{"bos_token": 3}' })
-        expect(badConfig.problem).toContain("tokenizer_config.json is not valid")
+        expect(badConfig.problem).toContain("invalid tokenizer_config.json")
       }),
     )
   })
 }
 
-describe("what only one backend can do", () => {
+describe("differences between the backends", () => {
   const words = {
     ...definition("gpt2"),
     added_tokens: definition("gpt2").added_tokens.map((token) => ({ ...token, single_word: true })),
   }
 
-  it.effect("offsets", () =>
+  it.effect("the portable backend has no offsets", () =>
     Effect.gen(function* () {
       const tokenizer = yield* Goldens.load("gpt2", "portable")
       expect(yield* Effect.flip(tokenizer.encodeWithOffsets("a"))).toMatchObject({ reason: "Unsupported" })
     }),
   )
 
-  it.effect("tokens that count only as a word of their own", () =>
+  it.effect("the portable backend rejects single_word tokens, the native one supports them", () =>
     Effect.gen(function* () {
       const make = Goldens.make(described(words))
-      const refused = yield* Effect.flip(Effect.provide(make, Goldens.backends.portable))
-      expect(refused).toMatchObject({ reason: "Unsupported" })
+      const rejected = yield* Effect.flip(Effect.provide(make, Goldens.backends.portable))
+      expect(rejected).toMatchObject({ reason: "Unsupported" })
       const tokenizer = yield* Effect.provide(make, Goldens.backends.native)
       const end = Option.getOrThrow(tokenizer.tokenToId("<|endoftext|>"))
       expect(yield* tokenizer.encode("x<|endoftext|>")).not.toContain(end)
@@ -203,12 +203,12 @@ describe("what only one backend can do", () => {
   )
 })
 
-it.effect("a definition on which the binary would end the process is refused by it", () =>
+it.effect("the native backend rejects a definition that would crash the process", () =>
   Effect.gen(function* () {
     const decoder = { type: "Sequence", decoders: [{ type: "Strip", content: "e", start: 1, stop: 1 }] }
     const make = Goldens.make(described({ ...definition("llama2"), decoder }))
-    const refused = yield* Effect.flip(Effect.provide(make, Goldens.backends.native))
-    expect(refused).toMatchObject({ reason: "Unsupported" })
+    const rejected = yield* Effect.flip(Effect.provide(make, Goldens.backends.native))
+    expect(rejected).toMatchObject({ reason: "Unsupported" })
     const tokenizer = yield* Effect.provide(make, Goldens.backends.portable)
     const tokens = yield* tokenizer.encode("e", { addSpecialTokens: false })
     expect(yield* tokenizer.decode(tokens)).toBe("▁")
@@ -217,8 +217,8 @@ it.effect("a definition on which the binary would end the process is refused by 
   }),
 )
 
-describe("where the binary can't be loaded", () => {
-  /** In a process of its own whose binary is not there: the real thing. */
+describe("fallback", () => {
+  /** Runs in a separate process whose native binary is missing. */
   const run = (env: Record<string, string>) =>
     Effect.async<string>((resume) => {
       const program = fileURLToPath(new URL("support/fallback.ts", import.meta.url))
@@ -230,14 +230,14 @@ describe("where the binary can't be loaded", () => {
       )
     })
 
-  it.live("the portable backend is used, and the log says so once", () =>
+  it.live("TokenizerBackend.layer falls back to the portable backend and warns once", () =>
     Effect.gen(function* () {
       const without: { backends: ReadonlyArray<string>; warnings: ReadonlyArray<string>; native: string } = JSON.parse(
         yield* run({ NAPI_RS_NATIVE_LIBRARY_PATH: "/nowhere.node" }),
       )
       expect(without.backends).toEqual(["portable", "portable"])
       expect(without.warnings.length).toBe(1)
-      expect(without.warnings[0]).toContain("the portable backend is used")
+      expect(without.warnings[0]).toContain("falling back to the portable backend")
       expect(without.native).toBe("Unsupported")
       const present = JSON.parse(yield* run({}))
       expect(present).toEqual({ backends: ["native", "native"], warnings: [], native: "native" })

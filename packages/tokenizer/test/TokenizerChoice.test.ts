@@ -16,11 +16,11 @@ const recorded = (file: "behaviours/tokenizer_choice.json"): ReadonlyArray<Case>
 
 const cases = recorded("behaviours/tokenizer_choice.json")
 
-describe("the choice of a tokenizer", () => {
-  it("is recorded", () => expect(cases.length).toBe(13))
+describe("TokenizerChoice", () => {
+  it("the recording of tokenizer choices has 13 cases", () => expect(cases.length).toBe(13))
 
   for (const { error, kwargs, model, tokenizer, tokenizerId } of cases) {
-    it(`is that of the reference: ${model}${tokenizerId === null ? "" : `, told ${tokenizerId}`}`, () => {
+    it(`TokenizerChoice.choose matches the reference: ${model}${tokenizerId === null ? "" : `, server names ${tokenizerId}`}`, () => {
       const choice = TokenizerChoice.choose({ model, tokenizerId: tokenizerId ?? undefined })
       if (error === undefined) {
         expect(choice).toEqual(
@@ -36,14 +36,14 @@ describe("the choice of a tokenizer", () => {
     })
   }
 
-  it("cuts what follows a colon off the server's word, too, and refuses what has no tokenizer there", () => {
-    const told = (tokenizerId: string) => TokenizerChoice.choose({ model: "meta-llama/Llama-3.1-8B", tokenizerId })
-    expect(told("custom/tok:abc").pipe(Either.getOrThrow).repository).toBe("custom/tok")
-    expect(Either.isLeft(told("TML/x"))).toBe(true)
-    expect(told("moonshotai/Kimi-K3").pipe(Either.getOrThrow).needsCode).toBe(true)
+  it("TokenizerChoice.choose treats the server's tokenizer like a model name", () => {
+    const named = (tokenizerId: string) => TokenizerChoice.choose({ model: "meta-llama/Llama-3.1-8B", tokenizerId })
+    expect(named("custom/tok:abc").pipe(Either.getOrThrow).repository).toBe("custom/tok")
+    expect(Either.isLeft(named("TML/x"))).toBe(true)
+    expect(named("moonshotai/Kimi-K3").pipe(Either.getOrThrow).needsCode).toBe(true)
   })
 
-  it("can be made by another table", () => {
+  it("TokenizerChoice.choose accepts another table", () => {
     const table = { ...TokenizerChoice.table, substitutions: [{ prefix: "my/", repository: "our/tokenizer" }] }
     expect(TokenizerChoice.choose({ model: "my/model" }, table).pipe(Either.getOrThrow).repository).toBe(
       "our/tokenizer",

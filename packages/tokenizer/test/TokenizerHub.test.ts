@@ -14,7 +14,7 @@ const clients: Record<string, Layer.Layer<HttpClient.HttpClient>> = {
   fetch: FetchHttpClient.layer,
 }
 
-/** A hub with one repository whose tokenizer is large, and an empty cache. */
+/** A hub with one repository whose tokenizer is a large file, and an empty cache. */
 const world = Effect.gen(function* () {
   const server = yield* HubServer.make
   server.files.set("org/model/tokenizer.json", { contents: definition, large: true })
@@ -28,7 +28,7 @@ const world = Effect.gen(function* () {
   return { server, hub, cacheDirectory, files, path, entries }
 })
 
-/** Without the value, if there is one after all: it is too long to be shown. */
+/** Flips an effect and drops an unexpected success value, which is too long to print. */
 const failing = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.flip(Effect.asVoid(effect))
 
 const paths = (seen: ReadonlyArray<HubServer.Seen>) => seen.map(({ path, server }) => `${server} ${path.split("?")[0]}`)
@@ -38,7 +38,7 @@ const live = (name: string, run: Effect.Effect<unknown, unknown, Needs>) =>
 
 type Needs = Effect.Effect.Context<typeof world> | HttpClient.HttpClient
 
-/** Pauses between attempts pass at once; sockets are real. */
+/** Advances the test clock so that pauses between attempts pass at once; sockets are real. */
 const hurried = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const fiber = yield* Effect.fork(effect)
@@ -47,9 +47,9 @@ const hurried = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   }).pipe(Effect.scoped, Effect.provide(TestContext.TestContext))
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
-describe("a hub", () => {
+describe("TokenizerHub", () => {
   for (const [name, client] of Object.entries(clients)) {
-    it.live(`is asked once, and its token goes nowhere else: ${name}`, () =>
+    it.live(`TokenizerHub.files downloads once and sends the token to the hub only: ${name}`, () =>
       Effect.gen(function* () {
         const { entries, hub, server } = yield* world
         const { files } = yield* hub()
@@ -64,7 +64,7 @@ describe("a hub", () => {
         const commit = server.commit
         expect(paths(server.seen)[0]).toBe("hub /org/model/resolve/main/tokenizer.json")
         expect(paths(server.seen)[1]).toMatch(/^cdn \/[0-9a-f]{64}$/)
-        // all other files are of the commit that the first one was of
+        // All other files come from the same commit as the first.
         expect(paths(server.seen).slice(2)).toEqual(
           ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"].map(
             (file) => `hub /org/model/resolve/${commit}/${file}`,
@@ -73,7 +73,7 @@ describe("a hub", () => {
         for (const { authorization, server: which } of server.seen) {
           expect(authorization).toBe(which === "hub" ? "Bearer hf_secret" : undefined)
         }
-        // nothing unfinished is left behind
+        // No unfinished files are left behind.
         expect(yield* entries).toEqual(["blobs", "notes"])
 
         server.seen.length = 0
@@ -84,7 +84,7 @@ describe("a hub", () => {
   }
 
   live(
-    "is not asked for a commit that is known, and not at all when offline",
+    "TokenizerHub.files does not request a cached commit, nor anything when offline",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub()
@@ -105,7 +105,7 @@ describe("a hub", () => {
   )
 
   live(
-    "has changed: what is new is fetched, all of it of one commit",
+    "TokenizerHub.files downloads changed files, all from one commit",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub()
@@ -119,13 +119,13 @@ describe("a hub", () => {
   )
 
   live(
-    "tells how far a download is",
+    "TokenizerHub reports the progress of a download",
     Effect.gen(function* () {
       const { hub } = yield* world
-      const told: Array<TokenizerHub.Progress> = []
-      const { files } = yield* hub({ onProgress: (progress) => Effect.sync(() => told.push(progress)) })
+      const reported: Array<TokenizerHub.Progress> = []
+      const { files } = yield* hub({ onProgress: (progress) => Effect.sync(() => reported.push(progress)) })
       yield* files("org/model")
-      const ofTokenizer = told.filter(({ file }) => file === "tokenizer.json")
+      const ofTokenizer = reported.filter(({ file }) => file === "tokenizer.json")
       const total = Buffer.byteLength(definition)
       expect(ofTokenizer.length).toBeGreaterThan(1)
       expect(ofTokenizer.every(({ totalBytes }) => Option.contains(totalBytes, total))).toBe(true)
@@ -134,7 +134,7 @@ describe("a hub", () => {
   )
 
   live(
-    "that can't be reached does not matter if the files are there; the log tells",
+    "TokenizerHub.files uses cached files and warns if the hub is unavailable",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub()
@@ -146,26 +146,26 @@ describe("a hub", () => {
         Logger.make(({ message }) => warnings.push(String(message))),
       )
       expect(yield* hurried(files("org/model")).pipe(Effect.provide(listen))).toEqual(got)
-      expect(warnings.join()).toContain("status 503; what is in the cache is used")
+      expect(warnings.join()).toContain("status 503; using the cached file")
       const missing = yield* failing(hurried(files("org/other")))
       expect(missing).toMatchObject({ reason: "Unavailable", tokenizer: "org/other" })
     }),
   )
 })
 
-describe("a download", () => {
+describe("TokenizerHub downloads", () => {
   const faults: Record<string, HubServer.HubServer["faults"][number]> = {
-    "that is cut off": (response, contents) => {
+    "cut off within the announced length": (response, contents) => {
       response.setHeader("content-length", contents.length)
       response.write(contents.subarray(0, contents.length / 2), () => response.destroy())
     },
-    "that is cut off between chunks": (response, contents) => {
+    "cut off between chunks": (response, contents) => {
       response.write(contents.subarray(0, contents.length / 2), () => response.destroy())
     },
   }
   for (const [name, fault] of Object.entries(faults)) {
     live(
-      `${name} is tried again, and never taken for a whole one`,
+      `an incomplete download is retried and never cached: ${name}`,
       Effect.gen(function* () {
         const { entries, hub, server } = yield* world
         const { files } = yield* hub()
@@ -175,7 +175,7 @@ describe("a download", () => {
 
         server.files.set("org/model/tokenizer.json", { contents: `${definition} `, large: true })
         server.faults.push(fault, fault, fault, fault)
-        // four attempts in vain: what was there before is used
+        // All four attempts fail, so the cached file is used.
         expect((yield* hurried(files("org/model"))).tokenizer).toBe(definition)
         expect(yield* entries).toEqual(["blobs", "notes"])
       }),
@@ -183,18 +183,18 @@ describe("a download", () => {
   }
 
   live(
-    "that is shorter than was announced, or other than was announced, is refused",
+    "a download with another length or hash than announced is rejected",
     Effect.gen(function* () {
       const { entries, hub, server } = yield* world
       const { files } = yield* hub()
-      // complete as far as HTTP can tell
+      // A complete response as far as HTTP can tell.
       server.faults.push((response, contents) => response.end(contents.subarray(0, 1000)))
       const short = yield* failing(files("org/model"))
       expect(short).toMatchObject({ reason: "Damaged" })
       expect(short.message).toContain(`1000 of ${Buffer.byteLength(definition)} bytes`)
       server.faults.push((response, contents) => response.end(Buffer.alloc(contents.length, "x")))
       const other = yield* failing(files("org/model"))
-      expect(other.message).toContain("its hash is not the one that was announced")
+      expect(other.message).toContain("the hash differs from the announced one")
       expect(yield* entries).toEqual([])
       const offline = yield* hub({ offline: true })
       expect(yield* failing(offline.files("org/model"))).toMatchObject({ reason: "Offline" })
@@ -202,7 +202,7 @@ describe("a download", () => {
   )
 
   live(
-    "that is too large is refused, announced or not",
+    "a download that is too large is rejected, whether announced or not",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub({ maxFileBytes: 10_000 })
@@ -211,12 +211,12 @@ describe("a download", () => {
       server.files.set("org/model/tokenizer.json", { contents: definition })
       server.faults.push((response, contents) => response.end(contents))
       const error = yield* failing(files("org/model"))
-      expect(error.message).toContain("more than 10000 bytes")
+      expect(error.message).toContain("larger than 10000 bytes")
     }),
   )
 
   live(
-    "that stands still ends",
+    "a stalled download times out",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub({ timeout: "10 seconds" })
@@ -228,13 +228,14 @@ describe("a download", () => {
   )
 
   live(
-    "whose contents were spoilt on the disk comes again",
+    "a file damaged on disk is downloaded again",
     Effect.gen(function* () {
       const { cacheDirectory, files: disk, hub, path, server } = yield* world
       const { files } = yield* hub()
       const got = yield* files("org/model", { revision: server.commit })
       const blobs = path.join(cacheDirectory, "blobs")
-      for (const name of yield* disk.readDirectory(blobs)) yield* disk.writeFileString(path.join(blobs, name), "spoilt")
+      for (const name of yield* disk.readDirectory(blobs))
+        yield* disk.writeFileString(path.join(blobs, name), "damaged")
       const offline = yield* hub({ offline: true })
       expect(yield* failing(offline.files("org/model", { revision: server.commit }))).toMatchObject({
         reason: "Offline",
@@ -244,7 +245,7 @@ describe("a download", () => {
   )
 
   live(
-    "that is interrupted leaves nothing behind",
+    "an interrupted download leaves no files behind",
     Effect.gen(function* () {
       const { entries, hub, server } = yield* world
       const begun = yield* Deferred.make<void>()
@@ -259,8 +260,12 @@ describe("a download", () => {
   )
 })
 
-describe("what a hub refuses", () => {
-  const refusal = (status: number, headers: Record<string, string> = {}, options: Partial<TokenizerHub.Options> = {}) =>
+describe("TokenizerHub errors", () => {
+  const rejection = (
+    status: number,
+    headers: Record<string, string> = {},
+    options: Partial<TokenizerHub.Options> = {},
+  ) =>
     Effect.gen(function* () {
       const { hub, server } = yield* world
       server.intercept = (_, response) => (response.writeHead(status, headers).end("hf_secret"), true)
@@ -271,23 +276,25 @@ describe("what a hub refuses", () => {
     })
 
   live(
-    "has a reason, and is asked again only if that may help",
+    "errors of the hub have a reason and are retried only if that may help",
     Effect.gen(function* () {
-      const gated = yield* refusal(401)
+      const gated = yield* rejection(401)
       expect(gated.error).toMatchObject({ reason: "Unauthorized" })
       expect(gated.attempts).toBe(1)
-      expect((yield* refusal(403, {}, { token: undefined })).error.message).toContain("a token is needed")
-      const unknown = yield* refusal(404, { "x-error-code": "RepoNotFound" })
+      expect((yield* rejection(403, {}, { token: undefined })).error.message).toContain("a token is required")
+      const unknown = yield* rejection(404, { "x-error-code": "RepoNotFound" })
       expect(unknown.error).toMatchObject({ reason: "NotFound" })
-      expect((yield* refusal(404, { "x-error-code": "RevisionNotFound" })).error.message).toContain("no such revision")
-      const busy = yield* refusal(429)
+      expect((yield* rejection(404, { "x-error-code": "RevisionNotFound" })).error.message).toContain(
+        "no such revision",
+      )
+      const busy = yield* rejection(429)
       expect(busy.error).toMatchObject({ reason: "Unavailable" })
       expect(busy.attempts).toBe(4)
     }),
   )
 
   live(
-    "a repository without a tokenizer.json is none, or needs its own program",
+    "a repository without a tokenizer.json fails with NotFound, or NeedsCode if it has a program",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub()
@@ -300,7 +307,7 @@ describe("what a hub refuses", () => {
   )
 
   live(
-    "names that would lead elsewhere are not sent",
+    "invalid repository names and revisions are rejected without a request",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub()
@@ -318,9 +325,9 @@ describe("what a hub refuses", () => {
   )
 })
 
-describe("a redirect", () => {
+describe("TokenizerHub redirects", () => {
   live(
-    "within the hub keeps the token; one that left and came back does not",
+    "the token follows redirects within the hub but not across other origins and back",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const other = yield* HubServer.make
@@ -352,7 +359,7 @@ describe("a redirect", () => {
   )
 
   live(
-    "in a circle ends",
+    "a redirect loop ends with an error",
     Effect.gen(function* () {
       const { hub, server } = yield* world
       const { files } = yield* hub()

@@ -14,7 +14,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Goldens from "./support/Goldens.ts"
 
-/** A hub that is told when to answer, and what. */
+/** A hub whose answers the test controls. */
 const world = Effect.gen(function* () {
   const asked: Array<string> = []
   const answers: Array<Deferred.Deferred<TokenizerFiles.TokenizerFiles, TokenizerError.TokenizerError>> = []
@@ -39,8 +39,8 @@ const world = Effect.gen(function* () {
 const settle = Effect.repeatN(Effect.yieldNow(), 200)
 const model = { repository: "org/model" }
 
-describe("tokenizers", () => {
-  it.effect("are loaded once, however many ask at once", () =>
+describe("Tokenizers", () => {
+  it.effect("Tokenizers.get loads a tokenizer once for concurrent callers", () =>
     Effect.gen(function* () {
       const { asked, succeed, tokenizers } = yield* world
       const fibers = yield* Effect.forEach(Array.from({ length: 50 }), () => Effect.fork(tokenizers.get(model)))
@@ -53,7 +53,7 @@ describe("tokenizers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.effect("come to those who stay when the one who asked first leaves", () =>
+  it.effect("a load continues for other callers if the first one is interrupted", () =>
     Effect.gen(function* () {
       const { asked, succeed, tokenizers } = yield* world
       const first = yield* Effect.fork(Effect.scoped(tokenizers.get(model)))
@@ -67,7 +67,7 @@ describe("tokenizers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.effect("that failed are tried again by the next who asks", () =>
+  it.effect("a failed load fails all waiting callers and is retried by the next one", () =>
     Effect.gen(function* () {
       const { answers, asked, succeed, tokenizers } = yield* world
       const waiting = yield* Effect.forEach([1, 2], () => Effect.fork(Effect.flip(tokenizers.get(model))))
@@ -87,7 +87,7 @@ describe("tokenizers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.effect("are let go a while after the last who held them", () =>
+  it.effect("an unused tokenizer is released after idleTimeToLive", () =>
     Effect.gen(function* () {
       const { asked, succeed, tokenizers } = yield* world
       const hold = Effect.scoped(tokenizers.get(model))
@@ -108,7 +108,7 @@ describe("tokenizers", () => {
     }),
   )
 
-  it.effect("that are closed say so, to those who wait and to those who come later", () =>
+  it.effect("Tokenizers.get fails with Closed when the scope closes", () =>
     Effect.gen(function* () {
       const { close, tokenizers } = yield* world
       const waiting = yield* Effect.fork(Effect.flip(tokenizers.get(model)))
@@ -119,7 +119,7 @@ describe("tokenizers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.effect("are chosen by model, and refused where they are programs", () =>
+  it.effect("Tokenizers.forModel loads the chosen tokenizer and rejects programs", () =>
     Effect.gen(function* () {
       const { asked, succeed, tokenizers } = yield* world
       const fiber = yield* Effect.fork(tokenizers.forModel({ model: "meta-llama/Llama-3.2-1B" }))
@@ -127,16 +127,16 @@ describe("tokenizers", () => {
       yield* succeed(0)
       yield* Fiber.join(fiber)
       expect(asked).toEqual(["thinkingmachineslabinc/meta-llama-3-instruct-tokenizer@main"])
-      const refused = yield* Effect.flip(tokenizers.forModel({ model: "moonshotai/Kimi-K2-Thinking" }))
-      expect(refused).toMatchObject({ reason: "NeedsCode", tokenizer: "moonshotai/Kimi-K2-Thinking" })
-      expect(refused.message).toContain("convert it to a tokenizer.json")
+      const rejected = yield* Effect.flip(tokenizers.forModel({ model: "moonshotai/Kimi-K2-Thinking" }))
+      expect(rejected).toMatchObject({ reason: "NeedsCode", tokenizer: "moonshotai/Kimi-K2-Thinking" })
+      expect(rejected.message).toContain("convert it to a tokenizer.json")
       expect(yield* Effect.flip(tokenizers.forModel({ model: "TML/x" }))).toMatchObject({ reason: "NeedsCode" })
       expect(asked.length).toBe(1)
     }).pipe(Effect.scoped),
   )
 })
 
-describe("a directory", () => {
+describe("Tokenizers with a directory", () => {
   const inDirectory = <A, E>(
     files: Record<string, string>,
     use: (directory: string) => Effect.Effect<A, E, Tokenizers.Tokenizers>,
@@ -154,14 +154,16 @@ describe("a directory", () => {
         Tokenizers.layer().pipe(
           Layer.provide([
             TokenizerBackend.layer,
-            Layer.succeed(TokenizerHub.TokenizerHub, { files: () => Effect.dieMessage("nobody asked for the hub") }),
+            Layer.succeed(TokenizerHub.TokenizerHub, {
+              files: () => Effect.dieMessage("unexpected request to the hub"),
+            }),
           ]),
           Layer.provide(NodeContext.layer),
         ),
       ),
     )
 
-  it.effect("has a tokenizer, as a service of its own", () =>
+  it.effect("Tokenizers.layerTokenizer provides the tokenizer of a directory", () =>
     inDirectory({ "tokenizer.json": Goldens.files("qwen").tokenizer, "chat_template.jinja": "hi" }, (directory) =>
       Effect.gen(function* () {
         const tokenizer = yield* Tokenizer.Tokenizer
@@ -172,13 +174,13 @@ describe("a directory", () => {
     ),
   )
 
-  it.effect("without one, or that is none, is an error", () =>
+  it.effect("Tokenizers.get fails if the directory or its tokenizer.json is missing", () =>
     inDirectory({ "tokenizer_config.json": "{}" }, (directory) =>
       Effect.gen(function* () {
         const { get } = yield* Tokenizers.Tokenizers
         const reason = (directory: string) => Effect.map(Effect.flip(get({ directory })), (error) => error.message)
-        expect(yield* reason(directory)).toContain("has no tokenizer.json")
-        expect(yield* reason(join(directory, "nowhere"))).toContain("has no tokenizer.json")
+        expect(yield* reason(directory)).toContain("no tokenizer.json found")
+        expect(yield* reason(join(directory, "nowhere"))).toContain("no tokenizer.json found")
       }).pipe(Effect.scoped),
     ),
   )

@@ -25,8 +25,8 @@ declare const renderer: Renderer.Renderer
 declare const supervised: Datums.SupervisedDatum
 declare const policy: Datums.PolicyDatum
 
-describe("a renderer", () => {
-  it("needs nothing, and fails in four ways", () => {
+describe("Renderer", () => {
+  it("renderer methods require no services and fail with Failure", () => {
     expect<Failure>().type.toBe<RendererError | InvalidInput | TokenizerError | TemplateError>()
     expect(renderer.generationPrompt([])).type.toBe<Effect.Effect<ModelInput.ModelInput, Failure>>()
     expect(renderer.supervisedExample([])).type.toBe<Effect.Effect<Renderer.Example, Failure>>()
@@ -35,7 +35,7 @@ describe("a renderer", () => {
     expect(Generic.make(tokenizer)).type.toBe<Effect.Effect<Renderer.Renderer, RendererError | TemplateError>>()
   })
 
-  it("takes plain messages, and only what it knows", () => {
+  it("renderers accept plain messages and known options only", () => {
     expect(renderer.generationPrompt).type.toBeCallableWith([{ role: "user", content: "a" }], { prefill: "b" })
     expect(renderer.generationPrompt).type.not.toBeCallableWith([{ role: "user" }])
     expect(renderer.supervisedExample).type.not.toBeCallableWith([], "everything")
@@ -44,11 +44,11 @@ describe("a renderer", () => {
     expect(GptOss.make).type.not.toBeCallableWith(tokenizer, { reasoningEffort: "none" })
   })
 
-  it("has stops that sampling takes: texts or tokens, never both", () => {
+  it("stopSequences holds strings or tokens, never both", () => {
     expect(renderer.stopSequences).type.toBe<ReadonlyArray<string> | ReadonlyArray<number>>()
   })
 
-  it("parses streams, and keeps their errors and needs", () => {
+  it("parseStream keeps the errors and requirements of the stream", () => {
     const stream = Stream.make(1, 2) as Stream.Stream<number, "failed", "Service">
     expect(stream.pipe(Renderer.parseStream(renderer))).type.toBe<
       Stream.Stream<Renderer.Delta, "failed" | Failure, "Service">
@@ -56,8 +56,8 @@ describe("a renderer", () => {
   })
 })
 
-describe("data", () => {
-  it("are what the losses take", () => {
+describe("Datums and Dataset", () => {
+  it("datums have the types that losses accept", () => {
     expect(Loss.prepare(Loss.crossEntropy, [supervised])).type.toBeAssignableTo<Either.Either<unknown, InvalidInput>>()
     expect(Loss.prepare(Loss.ppo(), [policy])).type.toBeAssignableTo<Either.Either<unknown, InvalidInput>>()
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.ppo(), [supervised])
@@ -68,7 +68,7 @@ describe("data", () => {
     expect(Datums.fromTrajectory([], 1)).type.toBe<Either.Either<ReadonlyArray<Datums.TrajectoryDatum>, InvalidInput>>()
   })
 
-  it("come from streams of bytes, whose errors and needs they keep", () => {
+  it("Dataset and DataLint keep the errors and requirements of the bytes", () => {
     const bytes = Stream.empty as Stream.Stream<Uint8Array, "failed", "Service">
     const { rows } = Dataset.jsonl(bytes, Message.Conversation)
     expect(rows).type.toBe<Stream.Stream<Dataset.Row<Message.Conversation>, "failed" | BadLine, "Service">>()

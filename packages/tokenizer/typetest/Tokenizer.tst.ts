@@ -10,15 +10,15 @@ import { describe, expect, it } from "tstyche"
 declare const tokenizer: Tokenizer.Service
 declare const tokenizers: Tokenizers.Service
 
-describe("a tokenizer", () => {
-  it("needs nothing, and fails in two ways", () => {
+describe("Tokenizer", () => {
+  it("tokenizer methods require no services and fail with InvalidInput or TokenizerError", () => {
     expect(tokenizer.encode("a")).type.toBe<Effect.Effect<Int32Array, InvalidInput | TokenizerError>>()
     expect(tokenizer.decode([1])).type.toBe<Effect.Effect<string, InvalidInput | TokenizerError>>()
     expect(tokenizer.tokenToId("a")).type.toBe<Option.Option<number>>()
     expect(tokenizer.decoder().push([1])).type.toBe<Effect.Effect<string, InvalidInput>>()
   })
 
-  it("takes tokens as arrays of numbers only", () => {
+  it("decode accepts arrays of numbers only", () => {
     expect(tokenizer.decode).type.toBeCallableWith(Int32Array.of(1))
     expect(tokenizer.decode).type.toBeCallableWith(Uint32Array.of(1), { skipSpecialTokens: true })
     expect(tokenizer.decode).type.not.toBeCallableWith(BigInt64Array.of(1n))
@@ -26,7 +26,7 @@ describe("a tokenizer", () => {
     expect(tokenizer.encode).type.not.toBeCallableWith("a", { skipSpecialTokens: true })
   })
 
-  it("decodes streams, and keeps their errors and needs", () => {
+  it("TokenStream.decode keeps the errors and requirements of the stream", () => {
     const stream = Stream.make(1, 2) as Stream.Stream<number, "failed", "Service">
     expect(stream.pipe(TokenStream.decode(tokenizer))).type.toBe<
       Stream.Stream<string, "failed" | InvalidInput | TokenizerError, "Service">
@@ -34,8 +34,8 @@ describe("a tokenizer", () => {
   })
 })
 
-describe("where tokenizers come from", () => {
-  it("is held by a scope", () => {
+describe("Tokenizers", () => {
+  it("Tokenizers.get requires a scope", () => {
     expect(tokenizers.get({ directory: "x" })).type.toBe<
       Effect.Effect<Tokenizer.Service, InvalidInput | TokenizerError, Scope.Scope>
     >()
@@ -43,7 +43,7 @@ describe("where tokenizers come from", () => {
     expect(TokenizerChoice.choose({ model: "x" })).type.toBe<Either.Either<TokenizerChoice.Choice, TokenizerError>>()
   })
 
-  it("is a layer that says what it needs", () => {
+  it("layers name their requirements", () => {
     expect(TokenizerBackend.layer).type.toBe<Layer.Layer<TokenizerBackend.TokenizerBackend>>()
     expect(TokenizerHub.layer({ cacheDirectory: "x", token: Redacted.make("t") })).type.toBe<
       Layer.Layer<TokenizerHub.TokenizerHub, InvalidInput, HttpClient.HttpClient | FileSystem.FileSystem | Path.Path>

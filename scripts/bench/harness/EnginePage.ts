@@ -1,4 +1,4 @@
-/** The figures of docs/engine.md, made from what was measured and from nothing else. */
+/** Generates the figures of docs/engine.md from the measurements. */
 import { median, round } from "./Results.ts"
 import { curves as draw } from "./Svg.ts"
 import { grid } from "./Table.ts"
@@ -6,7 +6,7 @@ import { grid } from "./Table.ts"
 export const works = ["train", "sample 1", "sample 16"] as const
 export type Work = (typeof works)[number]
 
-/** Rates are tokens a second of a processor; times are seconds of a processor, memory is in bytes. */
+/** Rates are in tokens per second of CPU time, times in seconds of CPU time, memory in bytes. */
 export interface EngineFigures {
   readonly date: string
   readonly rounds: number
@@ -20,7 +20,7 @@ export interface EngineFigures {
     readonly work: Work
     readonly engine: number
     readonly torch: number
-    /** Of each round, smallest first. */
+    /** The ratio of each round, smallest first. */
     readonly ratios: ReadonlyArray<number>
     readonly plain: number | null
   }>
@@ -34,9 +34,9 @@ export interface EngineFigures {
     readonly torch: { readonly imports: number; readonly load: number; readonly memory: number }
   }
   readonly threads: {
-    /** The rate of half a batch, in relation to that of a whole one. */
+    /** The rate of half a batch relative to that of a whole batch. */
     readonly halfBatch: number
-    /** Microseconds. */
+    /** In microseconds. */
     readonly handOver: number
     readonly matrix: number
   }
@@ -53,19 +53,19 @@ export interface EngineFigures {
 }
 
 const names: Readonly<Record<Work, string>> = {
-  train: "a pass and a step, 8 by 128 tokens",
+  train: "a pass and a step, 8 x 128 tokens",
   "sample 1": "one sample, 64 tokens",
-  "sample 16": "sixteen samples at once",
+  "sample 16": "sixteen concurrent samples",
 }
 
 export const curves = ({ demo, scratch }: EngineFigures): string =>
   draw([
     {
-      title: "The demo: a LoRA of rank 8 learns to answer like a sailor",
+      title: "Demo: a LoRA of rank 8 learns to answer like a sailor",
       lines: [{ name: "engine", values: demo.losses }],
     },
     {
-      title: `From weights of chance: a LoRA of rank ${scratch.rank} learns to count`,
+      title: `From random weights: a LoRA of rank ${scratch.rank} learns to count`,
       lines: [
         { name: "torch", values: scratch.torch },
         { name: "engine", values: scratch.losses },
@@ -82,7 +82,7 @@ const block = (figures: EngineFigures): string => {
   const apart = Math.max(...scratch.losses.map((loss, i) => Math.abs(loss - (scratch.torch[i] ?? Number.NaN))))
   const split = Math.min(2, 2 * threads.halfBatch)
   const table = grid(
-    ["work", "tokens a second", "torch", "ratio", "lowest to highest", "plain kernel, ratio"],
+    ["work", "tokens per second", "torch", "ratio", "lowest to highest", "ratio with plain kernel"],
     rates.map(({ engine, plain, ratios, torch, work }) => [
       names[work],
       round(engine),
@@ -95,44 +95,40 @@ const block = (figures: EngineFigures): string => {
   const costs = grid(
     ["", "engine", "torch"],
     [
-      [
-        "starting the process and its imports, processor time",
-        seconds(start.engine.imports),
-        seconds(start.torch.imports),
-      ],
-      ["loading the model, processor time", seconds(start.engine.load), seconds(start.torch.load)],
-      ["most memory of the process", mb(start.engine.memory), mb(start.torch.memory)],
-      ["of it the kernel's", mb(start.engine.kernel), "-"],
+      ["process start and imports, CPU time", seconds(start.engine.imports), seconds(start.torch.imports)],
+      ["loading the model, CPU time", seconds(start.engine.load), seconds(start.torch.load)],
+      ["peak memory of the process", mb(start.engine.memory), mb(start.torch.memory)],
+      ["of which kernel memory", mb(start.engine.kernel), "-"],
     ],
   )
-  return `${date}, ${rounds} ${rounds === 1 ? "round" : "rounds"} in turns, medians; ${cpus} cores (${cpu}) that others used, too: load average ${load.toFixed(1)}. ${Object.entries(
+  return `${date}, ${rounds} ${rounds === 1 ? "round" : "rounds"} in turns, medians; ${cpus} shared cores (${cpu}), load average ${load.toFixed(1)}. ${Object.entries(
     versions,
   )
     .map(([name, version]) => `${name} ${version}`)
     .join(
       ", ",
-    )}. The shipped model, LoRA of rank 8 on everything. Rates are tokens for each second of processor time, torch has one thread, a ratio above 1 means that the engine is faster.
+    )}. Shipped model, LoRA of rank 8 on all layers. Rates are tokens per second of CPU time, torch uses one thread, and a ratio above 1 means that the engine is faster.
 
 ${table}
 
-Sampling is compared with \`generate\` of transformers, whose cost for each token is mostly its own code, not arithmetic.
+Sampling is compared with \`generate\` of transformers, whose cost per token is mostly its own code, not arithmetic.
 
 ${costs}
 
-![Loss by step: the demo, and a run from scratch beside the same in torch](images/engine-loss.svg)
+![Loss by step: the demo, and a run from scratch compared with torch](images/engine-loss.svg)
 
-Left the demo, through client, server and engine: ${fixed(demo.losses[0])} to ${fixed(demo.losses.at(-1))} in ${demo.losses.length} steps. Right a model of the same shape with weights of chance, ${scratch.rows} by ${scratch.length} tokens a step: ${fixed(scratch.losses[0])} to ${fixed(scratch.losses.at(-1))} in ${scratch.steps} steps here, to ${fixed(scratch.torch.at(-1))} in torch from the same weights and data; the two losses are at most ${apart.toPrecision(1)} apart.
+Left: the demo, through client, server and engine, from ${fixed(demo.losses[0])} to ${fixed(demo.losses.at(-1))} in ${demo.losses.length} steps. Right: a model of the same shape with random weights, ${scratch.rows} x ${scratch.length} tokens per step, from ${fixed(scratch.losses[0])} to ${fixed(scratch.losses.at(-1))} in ${scratch.steps} steps in the engine, and to ${fixed(scratch.torch.at(-1))} in torch from the same weights and data; the losses differ by at most ${apart.toPrecision(1)}.
 
-What a second thread could win: half a batch is computed at ${fixed(threads.halfBatch)} times the rate of a whole one, so two threads with a half each do at most ${fixed(split)} times the work. Handing work to another thread and back takes ${round(threads.handOver)} µs, a matrix of one sampled token ${round(threads.matrix)} µs with everything around it.`
+Potential gain of a second thread: half a batch runs at ${fixed(threads.halfBatch)} times the rate of a whole batch, so two threads with half a batch each are at most ${fixed(split)} times as fast. Passing work to another thread and back takes ${round(threads.handOver)} µs; one matrix of a sampled token takes ${round(threads.matrix)} µs, including overhead.`
 }
 
 const from = "<!-- Figures: written by `scripts/bench/engine.ts --docs` from engine.json. -->"
 const to = "<!-- End of figures. -->"
 
-/** The page with these figures; without one, the figures alone. */
+/** Inserts the figures into the page; without a page, returns only the figures. */
 export const inPage = (page: string | undefined, figures: EngineFigures): string => {
   if (page === undefined) return block(figures)
   const [start, end] = [page.indexOf(from), page.indexOf(to)]
-  if (start < 0 || end < start) throw new Error(`the page has no place for figures: ${from} … ${to}`)
+  if (start < 0 || end < start) throw new Error(`the page has no markers for the figures: ${from} … ${to}`)
   return `${page.slice(0, start)}${from}\n\n${block(figures)}\n\n${page.slice(end)}`
 }

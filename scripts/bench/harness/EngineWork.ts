@@ -1,11 +1,11 @@
-/** What the engine is asked to do, and what it costs. */
+/** The workloads of the engine benchmark. */
 import type { Engine, Losses } from "@effect-tinker/engine"
 import { Either } from "effect"
 import type { Work } from "./EnginePage.ts"
 
 const right = Either.getOrThrow
 
-/** Seconds of this process. */
+/** CPU seconds of this process. */
 export const cpu = () => {
   const { system, user } = process.cpuUsage()
   return (user + system) / 1e6
@@ -17,7 +17,7 @@ const batch = (rows: number): ReadonlyArray<Losses.Datum> =>
     return { tokens, inputs: { target_tokens: { data: tokens }, weights: { data: tokens.map(() => 1) } } }
   })
 
-/** Tokens. */
+/** Runs a workload and returns the number of tokens. */
 export const run = (engine: Engine.Engine, work: Work | "train half"): number => {
   if (work === "train" || work === "train half") {
     const rows = work === "train" ? 8 : 4

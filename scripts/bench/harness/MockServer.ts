@@ -1,17 +1,17 @@
-/** The mock server's process, and how it is told what to do. */
+/** Starts and controls the process of the mock server. */
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { createInterface } from "node:readline"
 
 export interface MockServer {
-  /** For the SDKs. */
+  /** The URL for the SDKs. */
   readonly url: string
-  /** For its settings: always plain HTTP. */
+  /** The URL for its settings, always plain HTTP. */
   readonly control: string
-  /** Its certificate authority, with TLS. */
+  /** The file with its certificate authority, if TLS is used. */
   readonly certificate: string | undefined
   readonly stats: () => Promise<{ readonly cpu_s: number }>
-  /** Forgets everything, and goes by these settings from now on. */
+  /** Resets all state and applies new settings. */
   readonly reset: (settings: Readonly<Record<string, unknown>>) => Promise<void>
   readonly close: () => Promise<void>
 }
@@ -20,7 +20,7 @@ export const start = async (binary: string, tls: boolean): Promise<MockServer> =
   const certificate = tls ? `${binary}-ca.pem` : undefined
   const secure = certificate === undefined ? [] : ["-tls-addr", "127.0.0.1:0", "-tls-cert-out", certificate]
   const child = spawn(binary, ["-addr", "127.0.0.1:0", ...secure], { stdio: ["ignore", "pipe", "inherit"] })
-  // Whatever ends this process ends the server.
+  // Stops the server when this process exits.
   const stop = () => child.kill()
   process.once("exit", stop)
   const [line] = (await once(createInterface(child.stdout), "line")) as [string]

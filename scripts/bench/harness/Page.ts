@@ -1,9 +1,9 @@
-/** docs/performance.md, made from the results and from nothing else. */
+/** Generates docs/performance.md from the results. */
 import type { Results } from "./Results.ts"
 import { lines } from "./Svg.ts"
 import { grid, table } from "./Table.ts"
 
-/** What is kept of a run in the repository. */
+/** The part of the results that is stored in the repository. */
 export type Kept = Omit<Results, "runs">
 
 const names: Readonly<Record<string, string>> = {
@@ -24,7 +24,7 @@ export const page = (results: Kept): string => {
 
 # Performance
 
-This SDK (ours), the official Python SDK (peer) and undici with hand-written JSON and protobuf but no SDK (limit) do the same work on a mock server, in turns. \`npx -y pnpm@10.34.9 bench\` does it on your machine; [scripts/bench](../scripts/bench/README.md) tells how. Why it is as it is, and what was tried: [decisions/performance.md](decisions/performance.md).
+This SDK (ours), the official Python SDK (peer), and undici with handwritten JSON and protobuf but no SDK (limit) do the same work on a mock server, in turns. Run \`npx -y pnpm@10.34.9 bench\` to repeat it on your machine; see [scripts/bench](../scripts/bench/README.md) for details. [decisions/performance.md](decisions/performance.md) explains the design and what was tried.
 
 ${environment.date}, ${environment.repetitions} ${environment.repetitions === 1 ? "repetition" : "repetitions"}, medians. ${environment.cpus} cores (${environment.cpu}), ${environment.memory_gb} GB, Linux ${environment.kernel}, load average ${environment.loadavg_median.toFixed(1)} (median). ${environment.tls ? "TLS." : "Plain HTTP/1.1."}
 
@@ -32,7 +32,7 @@ ${Object.entries(versions)
   .map(([name, version]) => `${name} ${version}`)
   .join(", ")}.
 
-\`ours vs peer\` is how many times better ours is, \`ours to limit\` how many times better the limit is. On a machine that does other things, CPU times and ratios can be trusted, wall-clock times less so.
+\`ours vs peer\` is the factor by which ours is better than the peer, \`ours to limit\` the factor by which the limit is better than ours. On a busy machine, CPU times and ratios are reliable, wall-clock times less so.
 
 ${table(rows, gates)}
 
@@ -41,7 +41,7 @@ ${table(rows, gates)}
 ${gates.length - missed.length} of ${gates.length} are met.
 
 ${grid(
-  ["workload", "metric", "", "there is, and must be"],
+  ["workload", "metric", "", "measured, and required"],
   gates.map(({ metric, ok, text, workload }) => [workload, metric, ok ? "met" : "MISSED", text]),
 )}
 ${problems.length === 0 ? "" : `\n${problems.map((problem) => `- ${problem}`).join("\n")}\n`}
@@ -52,15 +52,15 @@ ${[...new Map(series.map(({ about, id }) => [id, about]))].map(([id, about]) => 
 
 ## Where the time goes
 
-Frames are as wide as the CPU time in them; the colour tells whose they are. Point at one to see its name. Loading the modules is left out.
+The width of a frame is its CPU time, its color shows which package it belongs to. Hover over a frame to see its name. Module loading is not included.
 
 ![Flame graph of W1: sampling](images/flame-w1.svg)
 
 ![Flame graph of W2: a large forward_backward](images/flame-w2.svg)
 
-## More of everything
+## Scaling
 
-Memory and the cost of one, from a tenth of the number to all of it. Lines that stay level are what is wanted.
+CPU time per item and memory, from a tenth of the number of items to the full number. Flat lines are the goal.
 
 ![Cost and memory over the number of items](images/scale.svg)
 `

@@ -1,4 +1,4 @@
-/** Everything that must be there before a driver can run. It is kept, and made again only where something changed. */
+/** Prepares everything that the drivers need, and rebuilds only what changed. */
 import { execFileSync, spawnSync } from "node:child_process"
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
@@ -9,7 +9,7 @@ import type { Driver } from "./Workloads.ts"
 
 const here = fileURLToPath(new URL(".", import.meta.url))
 
-/** Output that git does not see: results, profiles, and what is built for the run. */
+/** Output directory, ignored by git: results, profiles, and builds. */
 export const output: string = join(root, "bench")
 const work = join(output, "work")
 
@@ -17,9 +17,9 @@ interface Esbuild {
   readonly buildSync: (options: Readonly<Record<string, unknown>>) => unknown
 }
 
-/** A program in one file, as services and command lines that must start fast are shipped. */
+/** Bundles a program into one file, like services and command-line tools that must start fast. */
 export const bundle = (from: string, to: string): void => {
-  // The one that `tsx` works with.
+  // The version that `tsx` uses.
   const { buildSync }: Esbuild = createRequire(createRequire(import.meta.url).resolve("tsx/package.json"))("esbuild")
   buildSync({
     entryPoints: [from],
@@ -29,20 +29,20 @@ export const bundle = (from: string, to: string): void => {
     platform: "node",
     format: "esm",
     logLevel: "error",
-    // What is written for CommonJS asks for it.
+    // CommonJS dependencies need `require`.
     banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
   })
 }
 
 export interface Prepared {
   readonly server: string
-  /** The folder in which the packages are installed. */
+  /** The directory in which the packages are installed. */
   readonly app: string
   readonly drivers: Readonly<Record<Driver, ReadonlyArray<string>>>
   readonly versions: Readonly<Record<string, string>>
 }
 
-/** Something that only the user can do. */
+/** A problem that only the user can fix. */
 export class Missing extends Error {}
 
 const answer = (command: string, args: ReadonlyArray<string>): string | undefined => {
@@ -55,7 +55,7 @@ const needGo = (): string => {
   const [major = 0, minor = 0] = (/^go(\d+)\.(\d+)/.exec(version ?? "") ?? []).slice(1).map(Number)
   if (version === undefined || major < 1 || (major === 1 && minor < 24)) {
     throw new Missing(
-      `the mock server needs Go 1.24 or newer, ${version === undefined ? "and there is no `go`" : `not ${version}`}: ` +
+      `the mock server needs Go 1.24 or newer, but ${version === undefined ? "`go` was not found" : `found ${version}`}: ` +
         "install it from https://go.dev/dl and put it on the PATH",
     )
   }
@@ -69,12 +69,12 @@ const needPython = (): { readonly command: string; readonly version: string } =>
     if (version?.startsWith("3.11.") === true) return { command, version }
   }
   throw new Missing(
-    "the official SDK is measured on Python 3.11 (with venv), and there is none: " +
-      `install it (e.g. \`uv python install 3.11\`, or your system's python3.11 and python3.11-venv) so that one of ${pythons.join(", ")} is it`,
+    "the official SDK needs Python 3.11 with venv, which was not found: " +
+      `install it (e.g. \`uv python install 3.11\`, or your system's python3.11 and python3.11-venv) as one of ${pythons.join(", ")}`,
   )
 }
 
-/** Makes what belongs to a key, unless what is there belongs to the same. */
+/** Builds a directory unless it was already built for the same key. */
 const once = (folder: string, key: string, make: () => void) => {
   const stamp = join(work, `${folder}.stamp`)
   if (existsSync(stamp) && existsSync(join(work, folder)) && readFileSync(stamp, "utf8") === key) return

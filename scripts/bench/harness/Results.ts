@@ -1,9 +1,9 @@
-/** Runs become rows, and rows are held against the gates. */
+/** Aggregates runs into rows and checks the gates. */
 import { cpus, release, totalmem } from "node:os"
 import type { Run } from "./Runner.ts"
 import { type Better, type Driver, type Gate, gates, type Workload } from "./Workloads.ts"
 
-/** One metric of one workload: medians, and how they compare. */
+/** One metric of one workload: medians and ratios. */
 export interface Row {
   readonly workload: string
   readonly metric: string
@@ -11,21 +11,21 @@ export interface Row {
   readonly peer: number | null
   readonly ours: number | null
   readonly limit: number | null
-  /** How many times better ours is than the peer. */
+  /** The factor by which ours is better than the peer. */
   readonly ours_vs_peer: number | null
-  /** How many times better the limit is than ours. */
+  /** The factor by which the limit is better than ours. */
   readonly ours_to_limit: number | null
-  /** Lowest and highest of ours. */
+  /** Lowest and highest value of ours. */
   readonly range: readonly [number, number] | null
 }
 
 export interface Verdict extends Gate {
   readonly ok: boolean
-  /** What was asked for and what there is, in words. */
+  /** The required and the measured value, as text. */
   readonly text: string
 }
 
-/** A measure over growing numbers of something. */
+/** A metric over growing numbers of items. */
 export interface Series {
   readonly id: string
   readonly about: string
@@ -50,7 +50,7 @@ export interface Results {
   readonly rows: ReadonlyArray<Row>
   readonly series: ReadonlyArray<Series>
   readonly gates: ReadonlyArray<Verdict>
-  /** Wrong or missing results, and runs that broke off. */
+  /** Wrong or missing results, and failed runs. */
   readonly problems: ReadonlyArray<string>
   readonly runs: ReadonlyArray<Run>
 }
@@ -61,7 +61,7 @@ export const median = (values: ReadonlyArray<number>): number => {
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
 }
 
-/** How many times better the second is. */
+/** Returns the factor by which the second value is better. */
 const factor = (better: Better, first: number | null, second: number | null): number | null => {
   if (first === null || second === null) return null
   const [above, below] = better === "higher" ? [second, first] : [first, second]
@@ -94,7 +94,7 @@ export const rowsOf = (workloads: ReadonlyArray<Workload>, runs: ReadonlyArray<R
     Object.entries(metrics).map(([metric, better]) => rowOf(id, metric, better, runs)),
   )
 
-/** A row of one series: its last point, against an earlier one. */
+/** A row for the last point of a scaling series, compared with an earlier one. */
 export const scaleRow = (workload: string, metric: string, ours: number): Row => ({
   workload,
   metric,
@@ -117,13 +117,13 @@ const verdictOf = (gate: Gate, rows: ReadonlyArray<Row>): ReadonlyArray<Verdict>
   if (row === undefined) return []
   const checks: Array<readonly [boolean, string]> = []
   const check = (value: number | null, holds: (value: number) => boolean, text: (value: string) => string) =>
-    checks.push([value !== null && holds(value), text(value === null ? "nothing" : round(value))])
+    checks.push([value !== null && holds(value), text(value === null ? "not measured" : round(value))])
   const { ours, toLimit, vsPeer } = gate
   if (vsPeer !== undefined) {
     const { atLeast } = vsPeer
-    // Nothing is better by any factor.
+    // Zero is better by any factor.
     if (row.better === "lower" && row.ours === 0 && row.peer !== null && row.peer > 0)
-      checks.push([true, `0, where the peer has ${round(row.peer)}`])
+      checks.push([true, `0, compared with ${round(row.peer)} of the peer`])
     else
       check(
         row.ours_vs_peer,
@@ -153,7 +153,7 @@ const verdictOf = (gate: Gate, rows: ReadonlyArray<Row>): ReadonlyArray<Verdict>
 export const judge = (rows: ReadonlyArray<Row>, extra: ReadonlyArray<Gate> = []): ReadonlyArray<Verdict> =>
   [...gates, ...extra].flatMap((gate) => verdictOf(gate, rows))
 
-/** The same rows by the gates as they are now; those of the scale belong to their measures. */
+/** Checks stored rows with the current gates; scaling gates are kept with their results. */
 export const judgeAgain = ({ gates: judged, rows }: Pick<Results, "gates" | "rows">): ReadonlyArray<Verdict> =>
   judge(
     rows,
@@ -162,7 +162,7 @@ export const judgeAgain = ({ gates: judged, rows }: Pick<Results, "gates" | "row
     ),
   )
 
-/** Wrong results count for ours; a driver that broke off counts whoever's it is. */
+/** Lists wrong results of our driver and failures of any driver. */
 export const problemsOf = (runs: ReadonlyArray<Run>): ReadonlyArray<string> =>
   runs.flatMap(({ driver, error, metrics, repetition, workload }) => {
     const where = `${workload}, ${driver}, repetition ${repetition + 1}`

@@ -1,4 +1,4 @@
-/** Runs the drivers in turns, so that whatever else the machine does falls on all alike. */
+/** Runs the drivers in turns, so that other load on the machine affects all of them equally. */
 import { spawn } from "node:child_process"
 import { loadavg } from "node:os"
 import type { MockServer } from "./MockServer.ts"
@@ -10,12 +10,12 @@ export interface Run {
   readonly repetition: number
   readonly metrics: Readonly<Record<string, number>>
   readonly loadavg: number
-  /** CPU seconds of the mock server meanwhile. */
+  /** CPU seconds of the mock server during the run. */
   readonly serverCpu: number
   readonly error?: string
 }
 
-/** What a process printed until it ended, or until it took too long. */
+/** Runs a process until it exits or times out, and returns its output. */
 export const outputOf = (command: ReadonlyArray<string>, env: NodeJS.ProcessEnv, timeout: number) =>
   new Promise<{ readonly stdout: string; readonly stderr: string; readonly ended: string }>((resolve, reject) => {
     const [file = "", ...args] = command
@@ -29,7 +29,7 @@ export const outputOf = (command: ReadonlyArray<string>, env: NodeJS.ProcessEnv,
     child.on("error", reject)
     child.on("close", (code, signal) => {
       process.off("exit", stop)
-      resolve({ stdout, stderr, ended: signal === null ? `exit code ${code}` : `stopped by ${signal}` })
+      resolve({ stdout, stderr, ended: signal === null ? `exit code ${code}` : `killed by ${signal}` })
     })
   })
 

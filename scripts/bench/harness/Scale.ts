@@ -1,4 +1,4 @@
-/** The same with ever more items: the cost of one must not grow, nor memory beyond what the items need. */
+/** Measures growing numbers of items: the cost per item must not grow, nor memory beyond what the items need. */
 import { outputOf } from "./Runner.ts"
 import type { MockServer } from "./MockServer.ts"
 import { type Row, scaleRow, type Series } from "./Results.ts"
@@ -10,7 +10,7 @@ interface Scale {
   readonly about: string
   readonly item: string
   readonly most: number
-  /** Does memory belong to each item, or to all of them together? */
+  /** Whether memory is measured per item or in total. */
   readonly memory: "per item" | "in all"
 }
 
@@ -18,7 +18,7 @@ export const scales: ReadonlyArray<Scale> = [
   {
     id: "S-inflight",
     kernel: "inflight",
-    about: "samples that are waited for at once, over sockets",
+    about: "concurrently awaited samples, over sockets",
     item: "sample",
     most: 10_000,
     memory: "per item",
@@ -52,9 +52,11 @@ export const scales: ReadonlyArray<Scale> = [
 const numbers = ({ most }: Scale, quick: boolean): ReadonlyArray<number> =>
   [10, 3, 1].map((part) => Math.max(1, Math.round(most / part / (quick ? 10 : 1))))
 
-/** Up to here it is flat; a cost that grew with the number would be three times as high from one point to the next. */
+/**
+ * Growth up to this factor counts as flat; a cost that grew with the number would triple from one point to the next.
+ */
 const flat = 1.3
-/** What a process of any size may grow by, in KB. */
+/** Allowed growth of the heap in KB. */
 const slack = 2_000
 
 export interface Scaled {
@@ -100,7 +102,9 @@ export const measure = async (options: {
         readonly memory_kb: number
       }
       points.push({ n, cost: cost_us, memory: memory_kb })
-      tell(`${id.padEnd(12)} n = ${n}: ${cost_us.toFixed(0)} us of CPU a ${item}, ${memory_kb.toFixed(1)} KB ${memory}`)
+      tell(
+        `${id.padEnd(12)} n = ${n}: ${cost_us.toFixed(0)} us of CPU per ${item}, ${memory_kb.toFixed(1)} KB ${memory}`,
+      )
     }
     const [before, last] = points.slice(-2)
     if (before === undefined || last === undefined) continue

@@ -1,4 +1,4 @@
-/** Small pictures: lines over a logarithmic axis, curves of losses, and flame graphs. */
+/** Draws SVG images: line charts with a logarithmic axis, loss curves, and flame graphs. */
 
 const escape = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;")
@@ -21,7 +21,7 @@ export interface Line {
   readonly points: ReadonlyArray<{ readonly n: number; readonly value: number }>
 }
 
-/** One panel a line, values from zero up, so that flat looks flat. */
+/** Draws one panel per line, with values from zero, so that flat lines look flat. */
 export const lines = (all: ReadonlyArray<Line>): string => {
   const [width, height, columns] = [330, 190, 2]
   const panels = all.map(({ points, title, unit }, index) => {
@@ -62,11 +62,11 @@ export const lines = (all: ReadonlyArray<Line>): string => {
 
 export interface Curves {
   readonly title: string
-  /** One value a step. Later ones are drawn over earlier ones, which are wider. */
+  /** One value per step. Later lines are drawn over earlier ones, which are wider. */
   readonly lines: ReadonlyArray<{ readonly name: string; readonly values: ReadonlyArray<number> }>
 }
 
-/** One panel each, from zero up, steps evenly from left to right. */
+/** Draws one panel per chart, from zero, with steps evenly spaced. */
 export const curves = (all: ReadonlyArray<Curves>): string => {
   const [width, height] = [430, 260]
   const strokes = ["#1f6feb", "#f59f00"]
@@ -79,7 +79,7 @@ export const curves = (all: ReadonlyArray<Curves>): string => {
     return [
       text(left + 12, 18, title, 'font-weight="600"'),
       `<path d="M${x0} ${y1}V${y0}H${x1}" fill="none" stroke="#888"/>`,
-      text(x0 + 4, y1 - 6, "loss of a token", 'fill="#555"'),
+      text(x0 + 4, y1 - 6, "loss per token", 'fill="#555"'),
       ...ticks.flatMap((part) => [
         text(x0 - 6, y0 - part * (y0 - y1) + 4, (most * part).toFixed(1), 'text-anchor="end" fill="#555"'),
         text(
@@ -109,7 +109,7 @@ export const curves = (all: ReadonlyArray<Curves>): string => {
   return document(all.length * width, height, panels)
 }
 
-/** What V8 writes with `--cpu-prof`. */
+/** A profile as written by `--cpu-prof`. */
 export interface CpuProfile {
   readonly nodes: ReadonlyArray<{
     readonly id: number
@@ -145,7 +145,7 @@ const ownerOf = (url: string): string => {
   return url === "" ? "native" : "driver"
 }
 
-/** From the first sample of the work on: what is loaded before it is not shown. */
+/** Draws a flame graph from the first sample of the work on, without module loading. */
 export const flame = (profile: CpuProfile, title: string): string => {
   const nodes = new Map(profile.nodes.map((node) => [node.id, node]))
   const parents = new Map(profile.nodes.flatMap(({ children = [], id }) => children.map((child) => [child, id])))

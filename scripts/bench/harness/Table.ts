@@ -1,4 +1,4 @@
-/** Rows as a Markdown table, for the terminal and for the page. */
+/** Formats rows as a Markdown table, for the terminal and for the page. */
 import { type Row, round, type Verdict } from "./Results.ts"
 
 const cell = (value: number | null): string => (value === null ? "-" : round(value))

@@ -1,4 +1,4 @@
-/** What is measured, and what must hold. */
+/** Defines the workloads and gates. */
 
 export type Driver = "peer" | "ours" | "limit"
 export type Better = "higher" | "lower"
@@ -7,17 +7,17 @@ export interface Workload {
   readonly id: string
   readonly kernel: string
   readonly about: string
-  /** For the driver, as `BENCH_<name>`. */
+  /** Parameters of the driver, as `BENCH_<name>`. */
   readonly parameters: Readonly<Record<string, number | string>>
-  /** For the mock server: its settings meanwhile. */
+  /** Settings of the mock server during the workload. */
   readonly server: Readonly<Record<string, unknown>>
-  /** The metrics that are shown. */
+  /** The metrics to show. */
   readonly metrics: Readonly<Record<string, Better>>
   /** Runs of each driver in a repetition. Default: 1. */
   readonly runs?: number
-  /** Is our driver run from a bundle? */
+  /** Whether our driver runs from a bundle. */
   readonly bundled?: boolean
-  /** Is it one of the main ones? */
+  /** Whether it is a main workload, which `--quick` runs. */
   readonly quick?: boolean
 }
 
@@ -71,7 +71,7 @@ export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W3-rtt10",
     kernel: "w3",
-    about: "100 steps, every answer 10 ms late, one submission in flight",
+    about: "100 steps, 10 ms latency per response, one submission in flight",
     parameters: { STEPS: 100, DATUMS: 16, TOKENS: 256 },
     server: { latency_ms: 10 },
     metrics: { steps_per_s: "higher" },
@@ -79,7 +79,7 @@ export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W4-poll",
     kernel: "w4",
-    about: "one caller, the server is done after 20 ms: from done to resumed",
+    about: "one caller, results ready after 20 ms: time from ready to resumed",
     parameters: { N: 100, CONC: 1 },
     server: { delay_ms: 20 },
     metrics: { finish_to_resume_p50_ms: "lower", finish_to_resume_p90_ms: "lower", cpu_ms_per_call: "lower" },
@@ -88,7 +88,7 @@ export const workloads: ReadonlyArray<Workload> = [
     id: "W4-c8",
     quick: true,
     kernel: "w4",
-    about: "8 callers, the server is done after 80 to 120 ms",
+    about: "8 callers, results ready after 80 to 120 ms",
     parameters: { N: 400, CONC: 8 },
     server: { delay_ms: 80, delay_jitter_ms: 40 },
     metrics: { finish_to_resume_p50_ms: "lower", finish_to_resume_p99_ms: "lower", cpu_ms_per_call: "lower" },
@@ -96,7 +96,7 @@ export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W4-c64",
     kernel: "w4",
-    about: "64 callers, the server is done after 50 to 100 ms (more than the peer can serve)",
+    about: "64 callers, results ready after 50 to 100 ms (more than the peer can handle)",
     parameters: { N: 1280, CONC: 64 },
     server: { delay_ms: 50, delay_jitter_ms: 50 },
     metrics: { finish_to_resume_p50_ms: "lower", finish_to_resume_p99_ms: "lower", cpu_ms_per_call: "lower" },
@@ -104,7 +104,7 @@ export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W4-try5",
     kernel: "w4",
-    about: "five times try_again before the result",
+    about: "five try_again responses before the result",
     parameters: { N: 100, CONC: 1 },
     server: { try_again_n: 5 },
     metrics: { call_p50_ms: "lower", cpu_ms_per_call: "lower" },
@@ -113,7 +113,7 @@ export const workloads: ReadonlyArray<Workload> = [
     id: "W5",
     quick: true,
     kernel: "w5",
-    about: "from the start of the process to the first sample",
+    about: "from process start to the first sample",
     parameters: {},
     server: {},
     metrics: { cold_start_ms: "lower", import_ms: "lower", cpu_s: "lower", peak_rss_mb: "lower" },
@@ -122,7 +122,7 @@ export const workloads: ReadonlyArray<Workload> = [
   {
     id: "W5-bundle",
     kernel: "w5",
-    about: "the same, our driver and all it needs bundled into one file and minified by esbuild",
+    about: "the same, with our driver bundled into one file and minified by esbuild",
     parameters: {},
     server: {},
     metrics: { cold_start_ms: "lower", import_ms: "lower", cpu_s: "lower", peak_rss_mb: "lower" },
@@ -133,7 +133,7 @@ export const workloads: ReadonlyArray<Workload> = [
     id: "W6",
     quick: true,
     kernel: "w6",
-    about: "memory while 1,000 results are waited for",
+    about: "memory while 1,000 results are pending",
     parameters: { N: 1000, PROMPT: 512, HOLD_CTL: '{"delay_ms":6000}' },
     server: {},
     metrics: { outstanding_rss_mb: "lower", kb_per_future: "lower", submit_all_s: "lower", open_conns: "lower" },
@@ -150,7 +150,7 @@ export const workloads: ReadonlyArray<Workload> = [
     id: "W7-lost",
     quick: true,
     kernel: "w7",
-    about: "the same, 5 % of the answers lost after the server did the work",
+    about: "the same, 5 % of the responses lost after the server did the work",
     parameters: { N: 400, CONC: 64 },
     server: faults("reset_after"),
     metrics: { goodput_per_s: "higher", dup_submits: "lower", redelivered: "lower", extra_executions: "lower" },
@@ -166,7 +166,10 @@ export const workloads: ReadonlyArray<Workload> = [
   },
 ]
 
-/** What a row must reach: `vsPeer` and `toLimit` are how many times better ours is than the peer, the limit than ours. */
+/**
+ * A requirement for a row: `vsPeer` is the factor by which ours is better than the peer, `toLimit` the factor by which
+ * the limit is better than ours.
+ */
 export interface Gate {
   readonly workload: string
   readonly metric: string

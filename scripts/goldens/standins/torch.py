@@ -1,7 +1,7 @@
-"""What the reference's renderers use of torch, on numpy: lists of numbers that are joined, cut and divided.
+"""Implements on numpy the part of torch that the official renderers use: concatenating, slicing and dividing arrays.
 
-The registry has torch for this platform only with gigabytes of CUDA, for weights that are 0 and 1. The goldens were once
-compared with those that torch itself makes: they are the same bytes.
+The weights are only 0 and 1, and torch for this platform comes with gigabytes of CUDA. The goldens were compared once
+with those of torch itself: they are identical.
 """
 
 import numpy as np

@@ -6,7 +6,7 @@ import { run } from "../Main.ts"
 
 const fiber = Effect.runFork(run(host.argv.slice(2)))
 
-/** The first signal ends it in order; a second one at once. */
+/** The first signal shuts down cleanly, a second one exits immediately. */
 let asked = false
 for (const signal of ["SIGINT", "SIGTERM"] as const)
   host.on(signal, () => {

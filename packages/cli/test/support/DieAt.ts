@@ -1,6 +1,6 @@
 /**
- * Loaded before the command by a test: ends the process, as SIGKILL does, in the middle of writing weights. Where is in
- * `TINKER_DIE_AT`: a place, or the part of the bytes that are written by then.
+ * Preloaded by a test: kills the process with SIGKILL while it writes weights, at the step named by `TINKER_DIE_AT`, or
+ * after that fraction of the bytes.
  */
 import fs from "node:fs/promises"
 import { syncBuiltinESMExports } from "node:module"

@@ -1,4 +1,4 @@
-/** The command in a process of its own, as a user starts it. */
+/** Runs the command in a child process, as a user does. */
 import { type ChildProcess, spawn } from "node:child_process"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
@@ -8,13 +8,13 @@ const bin = fileURLToPath(new URL("../../src/internal/bin.ts", import.meta.url))
 
 const dieAt = new URL("./DieAt.ts", import.meta.url).href
 
-/** It ended before it was ready. */
+/** The process exited before it was ready. */
 export class NotServed extends Data.TaggedError("NotServed")<{ readonly message: string }> {}
 
 export interface Served {
   readonly url: string
   readonly port: number
-  /** Gives its exit code, or the signal that ended it. */
+  /** Sends a signal and returns the exit code, or the signal that terminated the process. */
   readonly end: (signal: NodeJS.Signals) => Effect.Effect<number | string>
 }
 
@@ -35,7 +35,7 @@ const started = (before: ReadonlyArray<string>, args: ReadonlyArray<string>, env
     (child) => Effect.suspend(() => (child.kill("SIGKILL"), ended(child))),
   )
 
-/** Ready when it says so, or ended. */
+/** Waits until the process prints its URL or exits. */
 const listening = (child: Effect.Effect.Success<ReturnType<typeof started>>): Effect.Effect<string, NotServed> => {
   let err = ""
   child.stderr.on("data", (part) => (err += part))
@@ -44,11 +44,11 @@ const listening = (child: Effect.Effect.Success<ReturnType<typeof started>>): Ef
       const at = /^listening on (http:\S+)$/.exec(line)?.[1]
       if (at !== undefined) resume(Effect.succeed(at))
     })
-    child.once("exit", (code) => resume(new NotServed({ message: `ended with ${code} before it was ready: ${err}` })))
+    child.once("exit", (code) => resume(new NotServed({ message: `exited with ${code} before it was ready: ${err}` })))
   })
 }
 
-/** It is killed with the scope. */
+/** Starts a server that is killed when the scope closes. */
 export const serve = (...args: ReadonlyArray<string>): Effect.Effect<Served, NotServed, Scope.Scope> =>
   Effect.gen(function* () {
     const child = yield* started([], args)
@@ -60,7 +60,7 @@ export const serve = (...args: ReadonlyArray<string>): Effect.Effect<Served, Not
     }
   })
 
-/** One that dies at a place of writing weights (`DieAt.ts`), before it is ready or after. */
+/** Starts a server that kills itself while writing weights (`DieAt.ts`), before or after it is ready. */
 export const doomed = (
   place: string,
   ...args: ReadonlyArray<string>

@@ -1,4 +1,4 @@
-/** LoRA in the kernel's memory: two thin matrices beside a frozen one, y = x W + scale (x A) B. */
+/** LoRA adapters in the kernel's memory: two low-rank matrices beside a frozen one, y = x W + scale (x A) B. */
 import type { ModelConfig } from "../ModelConfig.ts"
 import * as Random from "../Random.ts"
 import type { Memory } from "./Memory.ts"
@@ -13,15 +13,15 @@ export interface Shape {
   readonly trainUnembed: boolean
 }
 
-/** Where the two lie within the adapter's parameters: A [inputs, rank], then B [rank, outputs]. */
+/** The positions of both matrices within the adapter's parameters: A [inputs, rank], then B [rank, outputs]. */
 export interface Pair {
-  /** As PEFT names it, without `.lora_A.weight`. */
+  /** PEFT's name, without `.lora_A.weight`. */
   readonly name: string
   readonly inputs: number
   readonly outputs: number
   readonly a: number
   readonly b: number
-  /** Of the seed's random numbers: that of a matrix does not depend on which others are trained. */
+  /** The random stream; it does not depend on which other matrices are trained. */
   readonly stream: number
 }
 
@@ -67,7 +67,7 @@ export const layoutOf = (config: ModelConfig, shape: Shape): Layout => {
     return found
   })
   const unembedding = shape.trainUnembed ? pair("base_model.model.lm_head", 0, hiddenSize, vocabSize) : undefined
-  // The optimizer takes four at a time.
+  // The optimizer processes four values at a time.
   return { pairs, layers, unembedding, size: Math.ceil(size / 4) * 4 }
 }
 
@@ -77,7 +77,7 @@ export class Adapter {
   readonly scale: number
   readonly #memory: Memory
   readonly parameters: number
-  /** 0 until they are needed. */
+  /** The block of gradients; 0 until it is needed, like those of the moments. */
   gradients = 0
   first = 0
   second = 0
@@ -91,7 +91,7 @@ export class Adapter {
     this.parameters = memory.zeros(this.layout.size)
   }
 
-  /** A is uniform within 1 / sqrt(inputs), B is zero: the adapter begins as nothing. */
+  /** Sets A to uniform values within 1 / sqrt(inputs) and B to zero, so that the adapter starts without effect. */
   initialize(): void {
     for (const { a, b, inputs, stream } of this.layout.pairs) {
       const random = Random.make(this.shape.seed, stream)

@@ -1,8 +1,8 @@
-/** Causal attention with grouped queries over sequences that lie one after another, no padding between them. */
+/** Causal attention with grouped queries over packed sequences without padding. */
 import type { ModelConfig } from "../ModelConfig.ts"
 import type { Memory } from "./Memory.ts"
 
-/** So many rows of scores are held at once. */
+/** The number of rows of scores held at once. */
 const block = 64
 
 export interface Sequence {
@@ -10,18 +10,18 @@ export interface Sequence {
   readonly length: number
 }
 
-/** Some rows of queries of one head, and the keys and values that they see: `width` of them, from the first on. */
+/** Some query rows of one head and the first `width` keys and values, which they attend to. */
 interface Block {
   readonly length: number
   readonly row: number
   readonly rows: number
   readonly width: number
-  /** Where they begin in the matrices of queries, and of keys and values. */
+  /** Offsets in the matrices of queries, and of keys and values. */
   readonly query: number
   readonly key: number
 }
 
-/** Block after block. `begin` is told once for all heads that share their keys and values. */
+/** Visits block after block. Calls `begin` once for all heads that share keys and values. */
 const walk = (
   { headDim, heads, kvHeads }: ModelConfig,
   sequences: ReadonlyArray<Sequence>,
@@ -47,7 +47,7 @@ const walk = (
 const longestOf = (sequences: ReadonlyArray<Sequence>) =>
   sequences.reduce((most, { length }) => Math.max(most, length), 0)
 
-/** `out` gets what `q`, `k` and `v`, [rows, heads x headDim], attend to. */
+/** Computes attention of `q`, `k` and `v`, [rows, heads x headDim], into `out`. */
 export const forward = (
   memory: Memory,
   config: ModelConfig,
@@ -80,7 +80,9 @@ export const forward = (
   })
 }
 
-/** From `dOut`: dq, dk and dv. The scores are computed again: holding them would cost the square of the length. */
+/**
+ * Computes dq, dk and dv from `dOut`. Recomputes the scores, because storing them takes memory quadratic in the length.
+ */
 export const backward = (
   memory: Memory,
   config: ModelConfig,

@@ -1,4 +1,4 @@
-/** An adapter as a file: the tensors that PEFT reads, and, if asked for, what the optimizer remembers. */
+/** Saves and restores adapters: the tensors that PEFT reads and, optionally, the state of the optimizer. */
 import * as Either from "effect/Either"
 import { EngineError } from "../EngineError.ts"
 import * as Safetensors from "../Safetensors.ts"
@@ -7,7 +7,7 @@ import type { Memory } from "./Memory.ts"
 
 const format = "effect-tinker-adapter-1"
 
-/** Both matrices of each pair, as PEFT lays them out: A [rank, inputs], B [outputs, rank]. */
+/** Lists both matrices of each pair in PEFT's layout: A [rank, inputs], B [outputs, rank]. */
 function* matrices({ layout, shape: { rank } }: Pick<Adapter, "layout" | "shape">) {
   for (const { a, b, inputs, name, outputs } of layout.pairs) {
     yield { name: `${name}.lora_A.weight`, at: a, rows: inputs, columns: rank }
@@ -49,31 +49,31 @@ export const save = (memory: Memory, adapter: Adapter, optimizer: boolean): Uint
 
 const invalid = (problem: string) => new EngineError({ reason: "InvalidInput", problem: `adapter file: ${problem}` })
 
-/** Throws an `EngineError`. */
+/** Opens an adapter file. Throws an `EngineError`. */
 export const open = (bytes: Uint8Array): { readonly file: Safetensors.Safetensors; readonly shape: Shape } => {
   const read = Safetensors.read(bytes)
   if (Either.isLeft(read)) throw invalid(read.left.problem)
   const file = read.right
-  if (file.metadata["effect_tinker"] !== format) throw invalid(`not ${format}`)
+  if (file.metadata["effect_tinker"] !== format) throw invalid(`expected the format ${format}`)
   try {
     const shape: Shape = JSON.parse(file.metadata["shape"] ?? "")
     return { file, shape }
   } catch {
-    throw invalid("its shape is not JSON")
+    throw invalid("the shape is not valid JSON")
   }
 }
 
-/** Throws before anything of the adapter changes. */
+/** Restores an adapter. Throws before anything changes. */
 export const restore = (memory: Memory, adapter: Adapter, file: Safetensors.Safetensors, optimizer: boolean): void => {
   const steps = Number(file.metadata["step"])
-  if (optimizer && !Number.isSafeInteger(steps)) throw invalid("it has no state of the optimizer")
+  if (optimizer && !Number.isSafeInteger(steps)) throw invalid("no optimizer state")
   const prefixes = optimizer ? ["", "optimizer.exp_avg.", "optimizer.exp_avg_sq."] : [""]
   const found = new Map<string, Safetensors.Tensor>()
   for (const prefix of prefixes) {
     for (const { columns, name, rows } of matrices(adapter)) {
       const tensor = file.get(prefix + name)
       if (tensor === undefined || tensor.shape.join() !== [columns, rows].join())
-        throw invalid(`${prefix}${name} is missing or of another shape`)
+        throw invalid(`${prefix}${name} is missing or has another shape`)
       found.set(prefix + name, tensor)
     }
   }
@@ -98,7 +98,7 @@ export const restore = (memory: Memory, adapter: Adapter, file: Safetensors.Safe
   adapter.zeroGradients()
 }
 
-/** What PEFT wants beside the tensors. */
+/** Returns the configuration file that PEFT needs beside the tensors. */
 export const peftConfig = ({ shape }: Adapter, baseModel: string): string =>
   `${JSON.stringify(
     {

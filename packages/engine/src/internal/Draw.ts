@@ -1,10 +1,10 @@
-/** One token from a row of logits. */
+/** Draws a token from a row of logits. */
 import type { Prepared } from "../Sampler.ts"
 import type { Random } from "../Random.ts"
 
-/** The k largest, largest first; the lower token first where they are equal. */
+/** Returns the indices of the k largest values, largest first; equal values are ordered by index. */
 export const largest = (row: Float32Array, k: number): Int32Array => {
-  // A heap of the k best seen so far, the worst of them on top.
+  // A heap of the k best so far, with the worst of them on top.
   const heap = new Int32Array(k)
   let size = 0
   const worse = (a: number, b: number) => {
@@ -59,12 +59,12 @@ export const draw = (
   }
   let end = count
   if (topP < 1) {
-    // The fewest that together have probability topP, at least one.
+    // Keeps the fewest tokens that reach probability topP together, at least one.
     let held = 0
     for (end = 0; end < count && (end === 0 || held < topP * sum); end++) held += weights[end] ?? 0
     sum = held
   }
-  // 48 bits: with 24 a rare token of a large vocabulary would never come.
+  // Uses 48 bits; with 24, rare tokens of a large vocabulary would never be drawn.
   let left = (random() + random() / 2 ** 24) * sum
   for (let i = 0; i < end; i++) {
     left -= weights[i] ?? 0

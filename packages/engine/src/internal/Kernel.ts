@@ -1,11 +1,11 @@
 /**
- * The inner loops over one memory of float32, compiled or plain. Both give the same bits (test/Kernel.test.ts).
- * Arguments are indices of floats in that memory.
+ * The inner loops over one float32 memory, compiled or in JavaScript. Both give identical results
+ * (test/Kernel.test.ts). Arguments are indices of floats in that memory.
  */
 import { kernelBytes } from "./KernelBytes.ts"
 import * as PlainKernel from "./PlainKernel.ts"
 
-/** See kernel/kernel.ts for what each of them does. */
+/** The functions are documented in kernel/kernel.ts. */
 export interface Kernel {
   readonly gemm: (
     m: number,
@@ -68,7 +68,7 @@ export interface Kernel {
   readonly swiglu: (n: number, gate: number, up: number, y: number) => void
   readonly swigluBackward: (n: number, gate: number, up: number, dy: number) => void
   readonly expRows: (rows: number, n: number, x: number, y: number, stats: number) => void
-  /** n is a multiple of 4. */
+  /** `n` must be a multiple of 4. */
   readonly adamw: (
     n: number,
     p: number,
@@ -88,21 +88,21 @@ export interface Kernel {
   readonly sumOfSquares: (n: number, x: number) => number
 }
 
-/** `auto` is SIMD where the runtime has it. */
+/** `auto` uses SIMD if the runtime supports it. */
 export type Kind = "auto" | "simd" | "plain"
 
-/** The memory that a kernel works on. Growing it replaces the buffer: hold no view across an allocation. */
+/** The memory of a kernel. Growing replaces the buffer, so views must not be kept across allocations. */
 export interface Linear {
   readonly kind: "simd" | "plain"
   readonly kernel: Kernel
   readonly buffer: () => ArrayBufferLike
-  /** To at least so many bytes; false when the runtime has no more. */
+  /** Grows to at least this many bytes; returns false if the runtime has no more. */
   readonly grow: (bytes: number) => boolean
 }
 
 const page = 65_536
-/** Indices of floats are int32 in the kernel, and its memory ends at 4 GiB. */
-const most = 4 * 1024 ** 3 - page
+/** The limit of the kernel's memory, whose indices are int32. */
+const maxBytes = 4 * 1024 ** 3 - page
 
 const simd = (): Linear => {
   const memory = new WebAssembly.Memory({ initial: 16 })
@@ -110,11 +110,11 @@ const simd = (): Linear => {
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory } })
   return {
     kind: "simd",
-    // What it exports is what kernel/kernel.ts declares.
+    // The exports are declared in kernel/kernel.ts.
     kernel: instance.exports as unknown as Kernel,
     buffer: () => memory.buffer,
     grow: (bytes) => {
-      if (bytes > most) return false
+      if (bytes > maxBytes) return false
       try {
         const missing = Math.ceil((bytes - memory.buffer.byteLength) / page)
         if (missing > 0) memory.grow(missing)
@@ -133,7 +133,7 @@ const plain = (): Linear => {
     kernel: PlainKernel.make(() => buffer),
     buffer: () => buffer,
     grow: (bytes) => {
-      if (bytes > most) return false
+      if (bytes > maxBytes) return false
       if (bytes <= buffer.byteLength) return true
       try {
         const larger = new ArrayBuffer(Math.ceil(bytes / page) * page)

@@ -1,18 +1,18 @@
 /**
- * Blocks of floats in the kernel's memory. What is given back is used again, so memory grows to what the largest
- * request needed and stays there.
+ * Allocates blocks of floats in the kernel's memory. Freed blocks are reused, so the memory grows to the peak of what
+ * was needed and stays there.
  */
 import { EngineError } from "../EngineError.ts"
 import type * as Kernel from "./Kernel.ts"
 
-/** Blocks begin on 64 bytes: whole lines of the cache. */
+/** Blocks are aligned to 64 bytes, a cache line. */
 const unit = 16
 
 export class Memory {
   readonly kernel: Kernel.Kernel
   readonly kind: "simd" | "plain"
   readonly #linear: Kernel.Linear
-  /** Sorted by place; neighbours are joined. The first line is never given out: index 0 means nothing. */
+  /** Free blocks sorted by position, neighbors merged. The first unit is never allocated: index 0 means none. */
   #free: Array<{ start: number; size: number }> = []
   readonly #sizes = new Map<number, number>()
   #end = unit
@@ -27,7 +27,7 @@ export class Memory {
     this.#ints = new Int32Array(linear.buffer())
   }
 
-  /** All of it. Not to be held: allocating may replace it. */
+  /** A view of the whole memory. Do not keep it: allocating may replace the buffer. */
   get floats(): Float32Array {
     if (this.#floats.buffer !== this.#linear.buffer()) {
       this.#floats = new Float32Array(this.#linear.buffer())
@@ -40,19 +40,19 @@ export class Memory {
     return this.floats.buffer === this.#ints.buffer ? this.#ints : new Int32Array(this.#linear.buffer())
   }
 
-  /** Bytes that were taken of the runtime: what was ever needed at once. */
+  /** The size of the whole memory in bytes. */
   get bytes(): number {
     return this.#linear.buffer().byteLength
   }
 
-  /** Bytes in use now. */
+  /** Bytes currently in use. */
   get used(): number {
     let sum = 0
     for (const size of this.#sizes.values()) sum += size
     return sum * 4
   }
 
-  /** What lies there is left over from before: see `zeros`. Throws an `EngineError` when there is no more. */
+  /** Allocates a block with undefined contents (see `zeros`). Throws an `EngineError` if there is no more memory. */
   alloc(length: number): number {
     const size = Math.max(unit, Math.ceil(length / unit) * unit)
     const index = this.#free.findIndex((block) => block.size >= size)
@@ -71,7 +71,7 @@ export class Memory {
     if (!this.#linear.grow((start + size) * 4)) {
       throw new EngineError({
         reason: "OutOfMemory",
-        problem: `${Math.ceil((size * 4) / 1e6)} MB more than the ${Math.ceil(this.bytes / 1e6)} MB in use are not to be had`,
+        problem: `failed to allocate ${Math.ceil((size * 4) / 1e6)} MB in addition to ${Math.ceil(this.bytes / 1e6)} MB`,
       })
     }
     this.#end += size
@@ -116,7 +116,7 @@ export class Memory {
     }
   }
 
-  /** Whatever `body` allocates through its argument is given back when it ends, however it ends. */
+  /** Runs `body` and then frees everything that it allocated through its argument, even if it throws. */
   scope<A>(body: (alloc: (length: number) => number) => A): A {
     const taken: Array<number> = []
     try {

@@ -1,6 +1,6 @@
 /**
  * kernel/kernel.ts in JavaScript, for runtimes without SIMD: the same operations in the same order, each rounded to
- * float32, so that the results have the same bits. About thirty times slower in training.
+ * float32, so that the results are identical. About thirty times slower in training.
  */
 import type { Kernel } from "./Kernel.ts"
 
@@ -81,7 +81,7 @@ export const make = (buffer: () => ArrayBuffer): Kernel => {
   return {
     gemm: (m, n, k, a, rowA, columnA, b, rowB, c, rowC, add) => {
       const x = memory()
-      // Four columns at once share the element of A.
+      // Four columns at once share one element of A.
       for (let i = 0; i < m; i++) {
         let j = 0
         for (; j + 4 <= n; j += 4) {

@@ -1,9 +1,9 @@
-/** A frozen matrix with, perhaps, a trained pair beside it: forward and backward. */
+/** Multiplication by a frozen matrix and an optional low-rank pair, forward and backward. */
 import type { Adapter, Pair } from "./Adapter.ts"
 import type { Memory } from "./Memory.ts"
 import type { Linear } from "./Weights.ts"
 
-/** y = x W + scale (x A) B */
+/** Computes y = x W + scale (x A) B. */
 export const forward = (
   memory: Memory,
   linear: Linear,
@@ -28,11 +28,11 @@ export const forward = (
   })
 }
 
-/** The matrix the other way round, for gradients of many rows. */
+/** Transposes the matrix, for gradients of many rows. */
 export const transposed = (memory: Memory, { inputs, outputs, weight }: Linear, to: number): void =>
   memory.kernel.transpose(inputs, outputs, weight, outputs, to, inputs)
 
-/** dx = dy Wᵀ (or added to dx), and the gradients of A and B, added to what the adapter has. */
+/** Computes dx = dy Wᵀ (or adds it to dx), and adds the gradients of A and B to those of the adapter. */
 export const backward = (
   memory: Memory,
   linear: Linear,

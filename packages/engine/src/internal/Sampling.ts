@@ -1,4 +1,4 @@
-/** A sampling request on its way: the prompt once, then a token for each of its sequences with every step. */
+/** Runs a sampling request: processes the prompt once, then one token per sequence in every step. */
 import * as Random from "../Random.ts"
 import type { Prepared, SampleResult, Sequence, Topk } from "../Sampler.ts"
 import type { Adapter } from "./Adapter.ts"
@@ -6,12 +6,12 @@ import { draw, largest } from "./Draw.ts"
 import * as Projection from "./Projection.ts"
 import * as Transformer from "./Transformer.ts"
 
-/** Sequences that are computed together; it bounds the memory. */
-const atOnce = 32
+/** The number of sequences computed together, which bounds the memory. */
+const maxRows = 32
 
 const emptyCell = -99_999
 
-/** Draws in place of the prompt come from a stream that no sequence has. */
+/** The random stream of draws within the prompt; no sequence uses it. */
 const promptStream = -1
 
 interface Row {
@@ -20,7 +20,7 @@ interface Row {
   readonly tokens: Array<number>
   readonly logprobs: Array<number>
   readonly topk: Array<{ readonly tokenIds: Int32Array; readonly logprobs: Float32Array }>
-  /** Keys [layer][kvHead][headDim][room] and values [layer][room][kvHeads x headDim]; 0 when given back. */
+  /** Keys [layer][kvHead][headDim][room] and values [layer][room][kvHeads x headDim]; 0 when freed. */
   keys: number
   values: number
   stopped: Sequence["stopReason"] | undefined
@@ -37,7 +37,7 @@ const table = (rows: ReadonlyArray<Row["topk"][number] | undefined>, k: number):
   return { k, length: rows.length, tokenIds, logprobs }
 }
 
-/** Ends in a value; everything in the memory is given back when it ends or is returned from early. */
+/** Samples step by step and returns the result. Frees all memory at the end, also if it is closed early. */
 export function* sample(
   model: Transformer.Model,
   adapter: Adapter | undefined,
@@ -76,7 +76,7 @@ export function* sample(
     const tokenIds = largest(row, k)
     return { tokenIds, logprobs: Float32Array.from(tokenIds, (id) => (row[id] ?? 0) - lse) }
   }
-  /** What is told of a token of the prompt, from the logits before it. */
+  /** Records what was requested for a prompt token, given the logits before it. */
   const score = (at: number, row: Float32Array, lse: number) => {
     if (promptLogprobs !== undefined) promptLogprobs[at] = (row[prompt[at] ?? 0] ?? 0) - lse
     if (request.topkPrompt > 0) promptTop.push(topOf(row, lse, request.topkPrompt))
@@ -90,7 +90,7 @@ export function* sample(
     }
   }
   const store = (keys: number, values: number, layer: number, from: number, count: number, k: number, v: number) => {
-    // Keys lie turned: every position of one coordinate next to each other, as the product with queries reads them.
+    // Keys are transposed: all positions of one coordinate are adjacent, as the product with queries reads them.
     const base = keys + layer * room * keysWide
     memory.kernel.transpose(count, keysWide, k, keysWide, base + from, room)
     const at = values + (layer * room + from) * keysWide
@@ -138,8 +138,8 @@ export function* sample(
       })
     })
 
-    for (let begin = 0; begin < request.samples; begin += atOnce) {
-      const rows = Array.from({ length: Math.min(atOnce, request.samples - begin) }, (_, i): Row => {
+    for (let begin = 0; begin < request.samples; begin += maxRows) {
+      const rows = Array.from({ length: Math.min(maxRows, request.samples - begin) }, (_, i): Row => {
         const keys = memory.alloc(cacheSize)
         const values = memory.alloc(cacheSize)
         held.add(keys).add(values)

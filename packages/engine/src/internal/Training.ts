@@ -1,21 +1,21 @@
-/** A pass over data: packed, in parts that fit, each after the other. */
+/** Runs passes over data, packed into parts of limited size. */
 import { EngineError } from "../EngineError.ts"
 import type { Prepared } from "../Losses.ts"
 import type * as AdamW from "../AdamW.ts"
 import type { Adapter } from "./Adapter.ts"
 import { type Model, pass } from "./Transformer.ts"
 
-/** One array of numbers for each datum, `columns` for each token. */
+/** The output of one datum, with `columns` values per token. */
 export interface Output {
   readonly columns: number
   readonly logprobs: Float32Array
   readonly elementwiseLoss: Float32Array
 }
 
-/** So many tokens are computed at once, unless one datum alone has more: it bounds the memory. */
-const tokensAtOnce = 2048
+/** The number of tokens computed at once, unless one datum alone has more; bounds the memory. */
+const maxTokens = 2048
 
-/** Half a gigabyte; who wants more asks again. */
+/** Half a gigabyte; more takes several calls. */
 const maxLogits = 2 ** 27
 
 const parts = (data: ReadonlyArray<Prepared>): ReadonlyArray<ReadonlyArray<number>> => {
@@ -25,7 +25,7 @@ const parts = (data: ReadonlyArray<Prepared>): ReadonlyArray<ReadonlyArray<numbe
     const last = all.at(-1)
     if (last === undefined || tokens.length > room) {
       all.push([index])
-      room = tokensAtOnce - tokens.length
+      room = maxTokens - tokens.length
     } else {
       last.push(index)
       room -= tokens.length
@@ -118,7 +118,7 @@ export const run = (
   return { outputs, loss: total }
 }
 
-/** One row for each of `positions`; nothing is trained. */
+/** Returns one row of logits for each of `positions`, without training. */
 export const logits = (
   model: Model,
   adapter: Adapter | undefined,
@@ -131,7 +131,7 @@ export const logits = (
   if (positions.length * vocabSize > maxLogits)
     throw new EngineError({
       reason: "InvalidInput",
-      problem: `positions: ${positions.length} rows of ${vocabSize} logits are too many; ask for ${Math.floor(maxLogits / vocabSize)} at once`,
+      problem: `positions: expected at most ${Math.floor(maxLogits / vocabSize)} positions per call, got ${positions.length}`,
     })
   const found = new Float32Array(positions.length * vocabSize)
   memory.scope((alloc) => {
@@ -165,7 +165,7 @@ export const step = (
     adapter.zeroGradients()
     throw new EngineError({
       reason: "NotFinite",
-      problem: "the gradients are not finite numbers: the weights are as before, the gradients are gone",
+      problem: "the gradients are not finite; they were cleared and the weights are unchanged",
     })
   }
   const clip = gradClipNorm > 0 ? Math.min(1, gradClipNorm / (gradNorm + 1e-6)) : 1

@@ -14,7 +14,7 @@ export interface Model {
   readonly weights: Weights
 }
 
-/** Where each row of the batch stands: token ids and positions, as int32 in the memory, and the sequences. */
+/** The tokens and positions of all rows, and the sequences; `positions` refers to int32 values in the memory. */
 export interface Batch {
   readonly rows: number
   readonly tokens: Int32Array
@@ -22,7 +22,7 @@ export interface Batch {
   readonly sequences: ReadonlyArray<Attention.Sequence>
 }
 
-/** What the backward pass of a layer wants to know of the forward pass. */
+/** The values of the forward pass that the backward pass of a layer needs. */
 export interface Saved {
   readonly input: number
   readonly inputInverse: number
@@ -83,10 +83,10 @@ export const embed = ({ config, memory, weights }: Model, tokens: Int32Array, to
   }
 }
 
-/** Attention as the caller does it: over the batch, or over what a cache holds. */
+/** Attention as supplied by the caller: over the batch, or over a cache. */
 export type Attend = (layer: number, q: number, k: number, v: number, out: number) => void
 
-/** `x` becomes the output of the layer. */
+/** Replaces `x` with the output of the layer. */
 export const layerForward = (
   { config, memory, weights }: Model,
   adapter: Adapter | undefined,
@@ -133,7 +133,7 @@ export const layerForward = (
   })
 }
 
-/** `dx` becomes the gradient of the layer's input. Uses up what was saved. */
+/** Replaces `dx` with the gradient of the layer's input. Overwrites the saved values. */
 const layerBackward = (
   { config, memory, weights }: Model,
   adapter: Adapter,
@@ -182,17 +182,18 @@ const layerBackward = (
   })
 }
 
-/**
- * Rows of logits, some at a time. `visit` sees exp(logit - largest) in place of the logits, and of each row the largest
- * and the sum; it may turn them into gradients and say so.
- */
+/** The number of rows of logits computed at once. */
 const logitsAtOnce = 64
 
+/**
+ * Receives rows of logits with exp(logit - max) in `exps`, and the max and the sum of each row in `stats`. May replace
+ * `exps` with gradients and then returns true.
+ */
 export type Visit = (first: number, rows: number, logits: number, exps: number, stats: number) => boolean
 
 /**
- * The whole pass. `visit` is called for all rows, or only for those that `onlyRows` names (their order). With
- * `train`, where `visit` answers true its `exps` are the gradients of the logits.
+ * Runs the whole pass. Calls `visit` for all rows, or only for those in `onlyRows`, in that order. With `train`, `exps`
+ * are taken as gradients of the logits if `visit` returns true.
  */
 export const pass = (
   model: Model,
@@ -266,5 +267,5 @@ export const pass = (
   })
 }
 
-/** A scratch layer for passes of a few rows. */
+/** Allocates the scratch memory of a layer, for passes of a few rows. */
 export const scratch = saved

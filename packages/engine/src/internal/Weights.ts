@@ -1,10 +1,10 @@
-/** The frozen numbers of a model, in the kernel's memory. */
+/** The frozen weights of a model in the kernel's memory. */
 import { EngineError } from "../EngineError.ts"
 import type { ModelConfig } from "../ModelConfig.ts"
 import type { Safetensors, Tensor } from "../Safetensors.ts"
 import type { Memory } from "./Memory.ts"
 
-/** A frozen matrix, laid out [input, output]: the forward pass reads it as it lies, however few rows there are. */
+/** A frozen matrix with the layout [input, output], which the forward pass reads directly for any number of rows. */
 export interface Linear {
   readonly inputs: number
   readonly outputs: number
@@ -23,7 +23,7 @@ export interface Layer {
 }
 
 export interface Weights {
-  /** Rows of the embedding; 0 when it is tied: then the columns of the unembedding are read. */
+  /** The rows of the embedding, or 0 if it is tied; then the columns of the unembedding are used. */
   readonly embedding: number
   readonly layers: ReadonlyArray<Layer>
   readonly finalNorm: number
@@ -35,7 +35,7 @@ export interface Weights {
 
 const bad = (problem: string) => new EngineError({ reason: "InvalidModel", problem })
 
-/** Throws an `EngineError`. */
+/** Loads the weights. Throws an `EngineError`. */
 export const load = (memory: Memory, config: ModelConfig, tensors: Safetensors): Weights => {
   const { headDim, heads, hiddenSize, intermediateSize, kvHeads, vocabSize } = config
   const get = (name: string, ...shape: ReadonlyArray<number>): Tensor => {
@@ -79,7 +79,7 @@ export const load = (memory: Memory, config: ModelConfig, tensors: Safetensors):
   const cosine = memory.alloc(config.maxPositions * half)
   const sine = memory.alloc(config.maxPositions * half)
   for (let i = 0; i < half; i++) {
-    // As the reference: the frequency is rounded to float32 before it is multiplied.
+    // Rounds the frequency to float32 before the multiplication, as the reference does.
     const frequency = Math.fround(1 / Math.fround(config.ropeTheta ** Math.fround((2 * i) / headDim)))
     for (let position = 0; position < config.maxPositions; position++) {
       const angle = Math.fround(position * frequency)

@@ -37,7 +37,7 @@ export const files = (model: string) => ({
 export const engine = (model: string, options?: Engine.EngineOptions): Engine.Engine =>
   right(Engine.make(files(model), options))
 
-/** An engine whose adapter `a` is the one that torch had. */
+/** Creates an engine with the adapter that the goldens of torch used, named `a`. */
 export const withAdapter = (model: string, options?: Engine.EngineOptions): Engine.Engine => {
   const made = engine(model, options)
   right(made.loadAdapter("a", bytes(model, "adapter")))
@@ -57,7 +57,7 @@ export const datums = (of: Golden, inputs: ReadonlyArray<string>): ReadonlyArray
     inputs: Object.fromEntries(["target_tokens", ...inputs].map((name) => [name, vector(datum[name] ?? [])])),
   }))
 
-/** How far apart, in relation to the largest of them. */
+/** Returns the largest difference, relative to the largest value of `b`. */
 export const apart = (a: ArrayLike<number>, b: ArrayLike<number>): number => {
   let most = 0
   let difference = a.length === b.length ? 0 : Infinity
@@ -68,6 +68,6 @@ export const apart = (a: ArrayLike<number>, b: ArrayLike<number>): number => {
   return difference / Math.max(most, 1e-6)
 }
 
-/** The value; the test fails with the engine's own words otherwise. */
+/** Returns the value, or fails the test with the engine's error. */
 export const right = <A>(result: Either.Either<A, EngineError.EngineError>): A =>
   Either.getOrThrowWith(result, (error) => error)

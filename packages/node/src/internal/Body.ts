@@ -1,10 +1,10 @@
-/** From the bytes of an answer as they came to its body. */
+/** Decodes response bodies. */
 import { CorruptBody, InflatedTooLarge } from "effect-tinker/http/HttpFailure"
 import * as Zlib from "node:zlib"
 
 export type Encoding = "identity" | "gzip" | "deflate"
 
-/** Undefined if it is one that nobody asked for. */
+/** Returns the encoding of a body, or undefined if it is not supported. */
 export const encodingOf = (header: string | Array<string> | undefined): Encoding | undefined => {
   if (header === undefined) return "identity"
   switch (String(header).trim().toLowerCase()) {
@@ -29,8 +29,8 @@ export const join = (chunks: ReadonlyArray<Buffer>): Buffer => {
   return chunks.length === 1 ? first : Buffer.concat(chunks)
 }
 
-// "deflate" is zlib by the standard and bare deflate by habit: a zlib header has 8 in its low four bits, which no
-// encoder writes at the start of a bare one.
+// "deflate" means zlib in the standard but often raw deflate in practice. A zlib header has 8 in its low four bits,
+// which no encoder writes at the start of raw deflate.
 export const isZlib = (first: Buffer): boolean => ((first[0] ?? 0) & 0x0f) === 0x08
 
 export const failure = (cause: Error, encoding: string, limit: number): InflatedTooLarge | CorruptBody =>
@@ -44,9 +44,9 @@ export const inflate = (
   limit: number,
   done: (result: Buffer | InflatedTooLarge | CorruptBody) => void,
 ): void => {
-  const told = (cause: Error | null, body: Buffer) => done(cause === null ? body : failure(cause, encoding, limit))
+  const callback = (cause: Error | null, body: Buffer) => done(cause === null ? body : failure(cause, encoding, limit))
   const options = { maxOutputLength: limit }
-  if (encoding === "gzip") Zlib.gunzip(packed, options, told)
-  else if (isZlib(packed)) Zlib.inflate(packed, options, told)
-  else Zlib.inflateRaw(packed, options, told)
+  if (encoding === "gzip") Zlib.gunzip(packed, options, callback)
+  else if (isZlib(packed)) Zlib.inflate(packed, options, callback)
+  else Zlib.inflateRaw(packed, options, callback)
 }

@@ -1,40 +1,38 @@
-/**
- * One request on its way and the body of its answer: undici's handler on one side, whoever reads on the other.
- */
+/** Handles one request and the body of its response: an undici handler on one side, a reader on the other. */
 import * as Effect from "effect/Effect"
 import type { Dispatcher } from "undici"
 
-/** How a request ended that has no answer. */
+/** How a request without a response ended. */
 export interface Settled {
   readonly error: Error
-  /** Was it written to a connection? */
+  /** Whether the request was written to a connection. */
   readonly started: boolean
 }
 
 type Options = { -readonly [K in keyof Dispatcher.DispatchOptions]: Dispatcher.DispatchOptions[K] }
 
-const aborted = new Error("the request was given up by its caller")
+const aborted = new Error("the request was aborted by the caller")
 
 const ignore = () => {}
 
 export class Exchange implements Dispatcher.DispatchHandler {
   status = 0
   headers: Record<string, string | Array<string> | undefined> = {}
-  /** Everything there is has been received, or will never be. */
+  /** Whether the exchange is over: everything was received, or nothing more will be. */
   isOver = false
   error: Error | undefined = undefined
-  /** Called once, when it is over. */
+  /** Called once, when the exchange is over. */
   onOver: () => void = ignore
-  /** Called at every change while somebody waits for one. */
+  /** Called at every change while a reader waits. */
   reader: (() => void) | undefined = undefined
-  /** Nobody is waiting for more than `highWaterMark` bytes, unless told. */
+  /** Whether more than `highWaterMark` bytes are buffered without pausing the connection. */
   unbounded = false
 
   private chunks: Array<Buffer> = []
   private size = 0
   private controller: Dispatcher.DispatchController | undefined = undefined
   private answer: ((settled: Settled | undefined) => void) | undefined = undefined
-  private givenUp = false
+  private aborting = false
 
   private readonly options: Options
   private readonly highWaterMark: number
@@ -44,14 +42,16 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.highWaterMark = highWaterMark
   }
 
-  /** Ends when the head of the answer is there, with nothing; or without one, with what happened. */
+  /**
+   * Sends the request. Completes with nothing when the response headers arrive, or with the failure if they never do.
+   */
   start(pool: Dispatcher): Effect.Effect<Settled | undefined> {
     return Effect.async<Settled | undefined>((resume) =>
       this.begin(pool, (settled) => resume(settled === undefined ? answered : Effect.succeed(settled))),
     )
   }
 
-  /** The same for who needs no fiber; `answer` is called once. */
+  /** Sends the request without a fiber; `answer` is called once. */
   begin(pool: Dispatcher, answer: (settled: Settled | undefined) => void): void {
     this.answer = answer
     try {
@@ -61,14 +61,14 @@ export class Exchange implements Dispatcher.DispatchHandler {
     }
   }
 
-  /** The connection is freed if the exchange is not over. One that still waits for a connection will not be sent. */
+  /** Frees the connection if the exchange is not over. A request that is still waiting for a connection is not sent. */
   abort(): void {
-    if (this.isOver || this.givenUp) return
-    this.givenUp = true
+    if (this.isOver || this.aborting) return
+    this.aborting = true
     this.chunks = []
     this.size = 0
     if (this.controller === undefined) {
-      // It stays in undici's queue until its turn, but nothing big stays with it.
+      // The request stays in undici's queue until its turn, so everything large is released now.
       this.options.body = null
       this.options.headers = null
     } else {
@@ -77,7 +77,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.finish(aborted)
   }
 
-  /** What has come so far, and makes room for more. */
+  /** Returns the chunks received so far and resumes the connection. */
   take(): Array<Buffer> {
     const chunks = this.chunks
     if (chunks.length > 0) {
@@ -88,7 +88,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     return chunks
   }
 
-  /** Bytes that wait to be taken. */
+  /** Number of bytes that have not been taken. */
   get received(): number {
     return this.size
   }
@@ -102,8 +102,8 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    // Undici catches this and drops the request; `controller.abort` would cost the connection as well.
-    if (this.givenUp) throw aborted
+    // Undici catches this and drops the request; `controller.abort` would also close the connection.
+    if (this.aborting) throw aborted
     this.controller = controller
   }
 
@@ -119,7 +119,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.givenUp) return
+    if (this.aborting) return
     this.chunks.push(chunk)
     this.size += chunk.length
     if (!this.unbounded && this.size >= this.highWaterMark) controller.pause()

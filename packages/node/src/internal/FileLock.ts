@@ -1,6 +1,6 @@
 /**
- * A file that one process at a time holds. It names its holder, so that the lock of a process that was killed can be
- * taken over, by exactly one of those who try.
+ * Implements a lock file that one process at a time can hold. It names its holder, so that the lock of a killed process
+ * can be taken over by exactly one of the contenders.
  */
 import { randomBytes } from "node:crypto"
 import { link, open, readFile, rename, rm } from "node:fs/promises"
@@ -12,9 +12,9 @@ import { codeOf } from "./Files.ts"
 const Holder = Schema.Struct({
   pid: Schema.Int,
   host: Schema.String,
-  /** When it started, in the system's own words; null where they can't be had. */
+  /** Start time of the process, in the format of the operating system; null if unavailable. */
   started: Schema.NullOr(Schema.String),
-  /** No two holders ever have the same. */
+  /** Unique for every holder. */
   nonce: Schema.String,
 })
 type Holder = typeof Holder.Type
@@ -25,12 +25,12 @@ export interface Lock {
   readonly release: () => Promise<void>
 }
 
-/** Somebody else has it; says who. */
+/** The lock is held by another process. */
 export interface Held {
   readonly by: string
 }
 
-/** Of this process, where the system does not tell when a process started: a number alone may be that of a dead one. */
+/** Nonces of the locks of this process. Without start times, a process id alone may belong to a dead process. */
 const ours = new Set<string>()
 
 export const acquire = async (path: string): Promise<Either.Either<Lock, Held>> => {
@@ -41,18 +41,18 @@ export const acquire = async (path: string): Promise<Either.Either<Lock, Held>> 
     started: (await lookUp(pid)).started,
     nonce: randomBytes(8).toString("hex"),
   }
-  // Complete before it is there: nobody ever reads half of it.
+  // Written before it is linked, so that the lock file is never incomplete.
   const mine = `${path}.${holder.nonce}.new`
   try {
     const file = await open(mine, "wx", 0o600)
     try {
       await file.writeFile(JSON.stringify(holder))
-      // It need not last, but if it does it must be legible.
+      // The file need not survive a crash, but if it does, it must be readable.
       await file.sync()
     } finally {
       await file.close()
     }
-    const held = await settle(path, mine)
+    const held = await take(path, mine)
     if (held !== undefined) return Either.left(held)
   } finally {
     await rm(mine, { force: true })
@@ -60,15 +60,15 @@ export const acquire = async (path: string): Promise<Either.Either<Lock, Held>> 
   ours.add(holder.nonce)
   const release = async () => {
     ours.delete(holder.nonce)
-    // Somebody may have deleted it by hand, and then it is another's.
+    // The file may have been deleted manually and then belongs to another holder.
     const now = await read(path)
     if (now !== undefined && Either.isRight(now) && now.right.nonce === holder.nonce) await rm(path, { force: true })
   }
   return Either.right({ release })
 }
 
-/** Puts one's own file in the place of the lock; undefined if that is done. */
-const settle = async (path: string, mine: string): Promise<Held | undefined> => {
+/** Links the own file as the lock; returns undefined on success. */
+const take = async (path: string, mine: string): Promise<Held | undefined> => {
   for (;;) {
     try {
       await link(mine, path)
@@ -81,7 +81,7 @@ const settle = async (path: string, mine: string): Promise<Held | undefined> => 
     if (Either.isLeft(found)) return found.left
     const holder = found.right
     if (await isAlive(holder)) return { by: describe(path, holder) }
-    // Only who has the lock named after the dead holder may replace the dead holder's, and it is had only once.
+    // To replace a dead holder's lock, a process must first hold the lock named after it, which only one can.
     const claim = await acquire(`${path}.${holder.nonce}`)
     if (Either.isLeft(claim)) return claim.left
     try {
@@ -98,7 +98,7 @@ const settle = async (path: string, mine: string): Promise<Held | undefined> => 
 const read = async (path: string): Promise<Either.Either<Holder, Held> | undefined> => {
   try {
     const text = await readFile(path, "utf8")
-    return Either.mapLeft(holderFrom(text), () => ({ by: `nobody knows whom: delete ${path} if nobody uses it` }))
+    return Either.mapLeft(holderFrom(text), () => ({ by: `an unknown process; delete ${path} if it is not in use` }))
   } catch (error) {
     if (codeOf(error) === "ENOENT") return undefined
     throw error
@@ -106,14 +106,14 @@ const read = async (path: string): Promise<Either.Either<Holder, Held> | undefin
 }
 
 const describe = (path: string, { host, pid }: Holder): string =>
-  host === hostname() ? `process ${pid}` : `process ${pid} on ${host}: if that is gone, delete ${path}`
+  host === hostname() ? `process ${pid}` : `process ${pid} on ${host}; if that process no longer exists, delete ${path}`
 
 const isAlive = async ({ host, nonce, pid, started }: Holder): Promise<boolean> => {
-  // Nothing can be known of another machine, and so nothing may be taken from it.
+  // The state of a process on another machine is unknown, so its lock must not be taken over.
   if (host !== hostname()) return true
   const found = await lookUp(pid)
   if (!found.exists) return false
-  // The number was given to another process since.
+  // A different start time means that the process id was reused.
   if (started !== null && found.started !== null) return started === found.started
   return pid !== globalThis.process.pid || ours.has(nonce)
 }
@@ -126,16 +126,16 @@ interface Found {
 const lookUp = async (pid: number): Promise<Found> => {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, "latin1")
-    // Its name comes first, in parentheses, and may hold anything.
+    // The process name comes first, in parentheses, and may contain any characters.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
     const dead = fields[0] === "Z" || fields[0] === "X"
     return { exists: !dead, started: fields[19] ?? null }
   } catch {
-    return { exists: answers(pid), started: null }
+    return { exists: exists(pid), started: null }
   }
 }
 
-const answers = (pid: number): boolean => {
+const exists = (pid: number): boolean => {
   try {
     globalThis.process.kill(pid, 0)
     return true

@@ -1,4 +1,4 @@
-/** A file that entries are added to, one after the other in the order of the calls. */
+/** Implements a file to which entries are appended in the order of the calls. */
 import { constants } from "node:fs"
 import { type FileHandle, open as openFile, realpath, rename, rm } from "node:fs/promises"
 import { basename, dirname, join } from "node:path"
@@ -10,7 +10,10 @@ import * as FileLock from "./FileLock.ts"
 import { codeOf, syncDirectory } from "./Files.ts"
 import * as Frames from "./JournalFrames.ts"
 
-/** What must not be forgotten even if the machine dies. Of the others, each one lost only means asking the server. */
+/**
+ * Checks whether a record must survive a machine crash. If one of the others is lost, the client only has to ask the
+ * server again.
+ */
 const mustLast = ({ record }: TrainingJournal.Entry): boolean => {
   switch (record._tag) {
     case "Opened":
@@ -52,10 +55,10 @@ const readAll = async (file: FileHandle, length: number): Promise<Buffer> => {
   return bytes.subarray(0, done)
 }
 
-/** Which requests are still of use, and how many bytes are of none. */
+/** Tracks which requests are still needed, and how many bytes are not. */
 class Requests {
   waste = 0
-  /** Where the frame of each lies, by its number. */
+  /** The frame position of each needed request, by sequence number. */
   private readonly kept = new Map<number, { readonly offset: number; readonly bytes: number }>()
 
   private outdatedBy(record: TrainingJournal.Record): Iterable<number> {
@@ -63,7 +66,7 @@ class Requests {
     return record._tag === "Intent" ? [record.seq] : Option.toArray(TrainingJournal.settles(record))
   }
 
-  /** To be told of every entry, in order. */
+  /** Must be called for every entry, in order. */
   note(record: TrainingJournal.Record, offset: number, bytes: number): void {
     for (const seq of this.outdatedBy(record)) {
       this.waste += this.kept.get(seq)?.bytes ?? 0
@@ -72,12 +75,12 @@ class Requests {
     if (record._tag === "Intent" && bytes > 0) this.kept.set(record.seq, { offset, bytes })
   }
 
-  /** Where those lie that are of use. */
+  /** The offsets of the needed requests. */
   get offsets(): ReadonlySet<number> {
     return new Set(Array.from(this.kept.values(), ({ offset }) => offset))
   }
 
-  /** They lie elsewhere now, and the others nowhere. */
+  /** Updates the offsets after the file was rewritten. */
   moved(to: ReadonlyMap<number, number>): void {
     for (const [seq, { bytes, offset }] of this.kept) this.kept.set(seq, { bytes, offset: to.get(offset) ?? offset })
     this.waste = 0
@@ -85,14 +88,14 @@ class Requests {
 }
 
 export class JournalFile {
-  /** The calls, one after the other; it never rejects. */
+  /** Serializes the calls; never rejects. */
   private queue: Promise<unknown> = Promise.resolve()
   private readonly requests = new Requests()
-  /** Where what is whole ends. */
+  /** The end of the last complete frame. */
   private end = 0
-  /** Is there something behind it? */
+  /** Whether there may be incomplete data after `end`. */
   private torn = false
-  /** Why nothing can be written any more. */
+  /** Why nothing can be written anymore. */
   private over: JournalFailed | undefined = undefined
 
   private readonly path: string
@@ -122,7 +125,7 @@ export class JournalFile {
     return Either.getOrThrowWith(Frames.decode(place), (damage) => corrupt(this.path, damage))
   }
 
-  /** Finds out where it ends, and cuts off what is not whole. */
+  /** Finds the end of the journal and truncates incomplete data. */
   async load(): Promise<void> {
     const { size } = await this.file.stat()
     const { end, places } = await this.contents(size)
@@ -148,7 +151,7 @@ export class JournalFile {
       }
       this.end = end
       const { waste } = this.requests
-      // Behind whoever waits for this.
+      // Runs after the pending calls.
       if (waste > this.wasteAllowed && waste > end - waste) void this.enqueue(() => this.shrink())
     })
   }
@@ -158,7 +161,7 @@ export class JournalFile {
     this.torn = false
   }
 
-  /** All of it, or as good as none. */
+  /** Writes all frames, or none. */
   private async add(frame: Frames.Frame, mustLast: boolean): Promise<number> {
     this.torn = true
     try {
@@ -167,7 +170,7 @@ export class JournalFile {
       this.torn = false
       return end
     } catch (error) {
-      // At once: what the caller believes not to be there must not be there after a restart.
+      // Immediately: after a failed append, the entries must not be there after a restart.
       await this.cut().catch(() => undefined)
       throw error
     }
@@ -177,8 +180,8 @@ export class JournalFile {
     try {
       await this.file.datasync()
     } catch (cause) {
-      // What of it reached the disk can't be known any more, and a second try would only pretend.
-      const detail = `${this.path} can't be relied on: ${cause instanceof Error ? cause.message : String(cause)}`
+      // It is unknown what reached the disk, and a retry could succeed without writing it.
+      const detail = `${this.path} is no longer reliable: ${cause instanceof Error ? cause.message : String(cause)}`
       this.over = new JournalFailed({ reason: "Write", detail, cause })
       throw this.over
     }
@@ -195,7 +198,7 @@ export class JournalFile {
     })
   }
 
-  /** Writes the file anew without the requests that are of no use. If that can't be done now, it is done later. */
+  /** Rewrites the file without requests that are no longer needed. If that fails, it is tried again later. */
   private async shrink(): Promise<void> {
     if (this.over !== undefined) return
     const fresh = freshName(this.path)
@@ -230,16 +233,16 @@ export class JournalFile {
     await this.settleName()
   }
 
-  /** Until the new name is durable the old file may come back, without what is written from here on. */
+  /** Until the rename is durable, a crash may restore the old file, without later entries. */
   private async settleName(): Promise<void> {
     try {
       await syncDirectory(dirname(this.path))
     } catch (cause) {
-      this.over = new JournalFailed({ reason: "Write", detail: `${this.path} can't be relied on`, cause })
+      this.over = new JournalFailed({ reason: "Write", detail: `${this.path} is no longer reliable`, cause })
     }
   }
 
-  /** When all that was asked for is done. */
+  /** Closes the journal after the pending calls. */
   close(): Promise<unknown> {
     return this.enqueue(async () => {
       const wasOver = this.over !== undefined
@@ -255,7 +258,7 @@ const freshName = (path: string): string => `${path}.new`
 
 const createNew = constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC
 
-/** The file itself, whatever name leads to it: by two names it is still one journal. */
+/** Resolves symbolic links: two names for one file are one journal. */
 const resolve = async (path: string): Promise<string> => {
   try {
     return await realpath(path)

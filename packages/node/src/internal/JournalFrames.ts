@@ -1,18 +1,18 @@
 /**
- * How entries of a journal lie in a file: one after the other, each with its length and its checksum, so that it can
- * be told whether it is whole.
+ * Encodes journal entries as consecutive frames, each with its length and checksum, so that incomplete ones are
+ * detected.
  */
 import { crc32 } from "node:zlib"
 import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import * as TrainingJournal from "effect-tinker/TrainingJournal"
 
-/** What a file begins with. */
+/** The start of every journal file. */
 export const preamble = Buffer.from("effect-tinker journal 1\n")
 
-/** What a frame begins with: where to look for one when another can't be read. */
+/** The start of every frame, used to find further frames after an unreadable one. */
 const marker = Buffer.from([0x1e, 0x45, 0x54, 0x4a])
-/** The marker, the length of the record, that of the request, the checksum of both, and that of all before it. */
+/** Marker, record length, request length, checksum of both, and checksum of the preceding header fields. */
 const headerLength = 20
 
 const encodeRecord = Schema.encodeSync(Schema.parseJson(TrainingJournal.Record))
@@ -23,7 +23,7 @@ const decodeRequestHead = Schema.decodeUnknownEither(Schema.parseJson(RequestHea
 
 const newline = 0x0a
 
-/** The bytes of a frame, in pieces that need not be copied together. */
+/** The bytes of a frame, in parts that need not be concatenated. */
 export type Frame = ReadonlyArray<Uint8Array>
 
 export const lengthOf = (frame: Frame): number => frame.reduce((sum, { length }) => sum + length, 0)
@@ -47,18 +47,18 @@ export const encode = ({ record, request }: TrainingJournal.Entry): Frame =>
     request === undefined ? [] : [Buffer.from(`${encodeRequestHead(request)}\n`), request.bytes],
   )
 
-/** A frame that is whole, and where it lies. */
+/** A complete frame and its position. */
 export interface Place {
   readonly offset: number
   readonly end: number
   readonly record: Buffer
-  /** Empty if there is none. */
+  /** Empty if the entry has no request. */
   readonly request: Buffer
 }
 
 export const whole = ({ record, request }: Place): Frame => frame(record, request.length === 0 ? [] : [request])
 
-/** The same without its request. */
+/** Encodes the frame without its request. */
 export const withoutRequest = ({ record }: Place): Frame => frame(record, [])
 
 const placeAt = (bytes: Buffer, offset: number): Place | undefined => {
@@ -77,7 +77,7 @@ const isFollowed = (bytes: Buffer, offset: number): boolean => {
   return false
 }
 
-/** What can't be read, and where. */
+/** The position and description of unreadable data. */
 export interface Damage {
   readonly offset: number
   readonly problem: string
@@ -85,25 +85,25 @@ export interface Damage {
 
 export interface Contents {
   readonly places: ReadonlyArray<Place>
-  /** Where what is whole ends. */
+  /** The end of the last complete frame. */
   readonly end: number
 }
 
 /**
- * A frame at the end that is not whole was being written when the process or the machine died, and counts for nothing.
- * One with others behind it was whole once.
+ * Reads all frames. An incomplete frame at the end was being written when the process or machine died, and is ignored.
+ * An unreadable frame with others after it is damage.
  */
 export const read = (bytes: Buffer): Either.Either<Contents, Damage> => {
   const known = Math.min(bytes.length, preamble.length)
   if (!bytes.subarray(0, known).equals(preamble.subarray(0, known)))
-    return Either.left({ offset: 0, problem: "it is not a journal" })
+    return Either.left({ offset: 0, problem: "not a journal file" })
   if (bytes.length < preamble.length) return Either.right({ places: [], end: 0 })
   const places: Array<Place> = []
   let end = preamble.length
   while (end < bytes.length) {
     const place = placeAt(bytes, end)
     if (place === undefined) {
-      if (isFollowed(bytes, end + 1)) return Either.left({ offset: end, problem: "a record is damaged" })
+      if (isFollowed(bytes, end + 1)) return Either.left({ offset: end, problem: "damaged record" })
       break
     }
     places.push(place)
@@ -116,14 +116,14 @@ export const decode = ({ offset, record, request }: Place): Either.Either<Traini
   Either.gen(function* () {
     const known = yield* Either.mapLeft(decodeRecord(record.toString()), () => ({
       offset,
-      problem: "a record of a kind that is not known here",
+      problem: "record of an unknown kind; it may be from a newer version",
     }))
     if (request.length === 0) return { record: known }
     const split = request.indexOf(newline)
     const head = yield* Either.mapLeft(decodeRequestHead(request.subarray(0, split).toString()), () => ({
       offset,
-      problem: "a request that can't be read",
+      problem: "unreadable request",
     }))
-    // A copy, so that it does not keep the whole file in memory.
+    // Copied, so that it does not keep the whole file in memory.
     return { record: known, request: { ...head, bytes: Uint8Array.from(request.subarray(split + 1)) } }
   })

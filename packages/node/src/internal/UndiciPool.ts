@@ -1,6 +1,7 @@
 /**
- * The part of undici that is used here. Its entry also loads fetch, WebSocket, cookies, caches and mocks, a quarter of
- * the start of a bundled program. The files are no promise of undici's, so its version is pinned exactly.
+ * Imports only the parts of undici that are used. Its main entry also loads fetch, WebSocket, cookies, caches and
+ * mocks, which take a quarter of the startup time of a bundled program. These files are not public API, so the undici
+ * version is pinned exactly.
  */
 import type * as Undici from "undici"
 import undiciConnector from "undici/lib/core/connect.js"

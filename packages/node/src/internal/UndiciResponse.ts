@@ -1,5 +1,5 @@
 /**
- * The answer to a request: its head, and a body that is either collected or streamed, decoded in both cases.
+ * Implements a response: status and headers, and a body that is either collected or streamed, decoded in both cases.
  */
 import * as Cookies from "@effect/platform/Cookies"
 import * as Headers from "@effect/platform/Headers"
@@ -32,7 +32,7 @@ const toJson = (body: Buffer): unknown => (body.length === 0 ? null : (JSON.pars
 
 const toArrayBuffer = (body: Buffer): ArrayBuffer => {
   const { buffer, byteLength, byteOffset } = body
-  // Memory of a socket is never shared memory.
+  // Socket memory is never a SharedArrayBuffer.
   const owner = buffer as ArrayBuffer
   return byteOffset === 0 && byteLength === owner.byteLength ? owner : owner.slice(byteOffset, byteOffset + byteLength)
 }
@@ -43,7 +43,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
   private readonly maxBytes: number
   private cachedHeaders: Headers.Headers | undefined = undefined
   private cachedCookies: Cookies.Cookies | undefined = undefined
-  // The body: asked for by nobody, being collected for some, collected, or gone.
+  // The body is unread, being collected for waiting readers, collected, or streamed.
   private waiting: Set<(result: Effect.Effect<Buffer, Failed>) => void> | undefined = undefined
   private collected: Effect.Effect<Buffer, Failed> | undefined = undefined
   private isStreamed = false
@@ -119,7 +119,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
   get stream(): Stream.Stream<Uint8Array, Failed> {
     return Stream.fromPull(
       Effect.suspend(() => {
-        // What was collected already can be had again as a stream.
+        // A collected body can be streamed again.
         if (this.collected !== undefined && !this.isStreamed) return this.replay(this.collected)
         if (this.isStreamed || this.waiting !== undefined)
           return Effect.succeed(Effect.fail(Option.some(this.consumed())))
@@ -129,7 +129,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
     )
   }
 
-  // Not the body, which printing must not consume.
+  // Without the body, which printing must not consume.
   toJSON(): unknown {
     return {
       _id: "@effect/platform/HttpClientResponse",
@@ -140,7 +140,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
     }
   }
 
-  /** Collected by the first who asks; the others share what comes of it. */
+  /** Collects the body on first use; later readers share the result. */
   private get body(): Effect.Effect<Buffer, Failed> {
     return Effect.suspend(() => {
       if (this.collected !== undefined) return this.collected
@@ -156,7 +156,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
         waiting.add(resume)
         return Effect.sync(() => {
           waiting.delete(resume)
-          // Nobody wants it any more.
+          // No reader is left.
           if (waiting.size === 0 && this.collected === undefined) this.exchange.abort()
         })
       })
@@ -189,7 +189,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
     this.settle(Effect.fail(this.failure(new UnsupportedEncoding({ encoding: this.contentEncoding }))))
   }
 
-  /** The result of an exchange that is over, or nothing if inflating it has just begun. */
+  /** Returns the result of an exchange that is over, or undefined if decompression has just started. */
   private finished(): Effect.Effect<Buffer, Failed> | undefined {
     const { exchange } = this
     if (exchange.error !== undefined) {
@@ -244,7 +244,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
       request: this.request,
       response: this,
       reason: "Decode",
-      description: "the body was given to another reader",
+      description: "the body was already consumed by another reader",
     })
   }
 
@@ -327,7 +327,7 @@ export class UndiciResponse extends Inspectable.Class implements HttpClientRespo
   }
 }
 
-/** Feeds an inflater from an exchange, as fast as its output is taken. */
+/** Feeds a decompressor from an exchange, as fast as its output is read. */
 class Inflating {
   private inflater: Zlib.Gunzip | Zlib.Inflate | Zlib.InflateRaw | undefined = undefined
   private input: Array<Buffer> = []
@@ -401,7 +401,7 @@ class Inflating {
     const chunk = this.input.shift()
     if (chunk !== undefined) {
       this.inflater ??= this.open(chunk)
-      // Called when the chunk is inflated and what came of it was taken, or nearly.
+      // Called once the chunk is decompressed and its output mostly read.
       this.inflater.write(chunk, (error) => (error ? undefined : this.feed()))
     } else if (!exchange.isOver) {
       exchange.reader = this.feed

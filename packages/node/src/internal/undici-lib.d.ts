@@ -1,4 +1,4 @@
-// What undici keeps inside, which has no types of its own.
+// Types of undici's internal modules.
 declare module "undici/lib/dispatcher/pool.js" {
   import type { Pool } from "undici"
   const pool: typeof Pool

@@ -1,5 +1,5 @@
-// A training run whose process is killed again and again, at whatever moment, on every kind of server. `TINKER_KILLS`
-// says how often per kind (default: 6), `TINKER_KILL_SEED` repeats a choice of moments.
+// Kills the process of a training run repeatedly, at random moments, for every kind of server. `TINKER_KILLS` sets the
+// number of kills per kind (default: 6), `TINKER_KILL_SEED` repeats a choice of moments.
 import { type ChildProcess, spawn } from "node:child_process"
 import { readdir } from "node:fs/promises"
 import { join } from "node:path"
@@ -11,7 +11,7 @@ import type { Done, Ending, Plan } from "./control.ts"
 
 const kills = Number(process.env["TINKER_KILLS"] ?? 6)
 const seed = process.env["TINKER_KILL_SEED"] ?? String(Date.now())
-/** More than so many lives come to. */
+/** More steps than the killed processes complete. */
 const steps = 4 * kills
 const modes = ["dedupe", "nextOnly", "anything"] as const
 
@@ -38,7 +38,7 @@ const outputOf = (stream: NodeJS.ReadableStream | null) => {
   return () => text
 }
 
-/** The server, and a way to talk to it. */
+/** Starts the server and returns functions that control it. */
 const serve = (program: string) =>
   Effect.gen(function* () {
     const child = yield* running(program, [])
@@ -64,7 +64,7 @@ const serve = (program: string) =>
 
 type Server = Effect.Effect.Success<ReturnType<typeof serve>>
 
-/** One life of the client: how it ended, or `killed`. */
+/** Runs one client process; returns how it ended, or `killed`. */
 const life = (server: Server, program: string, journal: string, plan: Option.Option<(pid: number) => Plan>) =>
   Effect.scoped(
     Effect.gen(function* () {
@@ -88,7 +88,7 @@ const anyPlan = Effect.gen(function* () {
   return (pid: number): Plan => ({ pid, requests, when, delay })
 })
 
-/** What became of a run, however many lives it had. */
+/** Runs clients until the run ends, and returns how it ended. */
 const run = (
   server: Server,
   program: string,
@@ -111,16 +111,16 @@ const run = (
     }),
   )
 
-/** What the server does with what it has accepted is not waited for by a client that ended. */
+/** Waits for the server to finish accepted work, which a client that ended does not wait for. */
 const eventually = (server: Server, isThere: (done: Done) => boolean): Effect.Effect<Done> =>
   Effect.repeat(server.done, {
     until: isThere,
     schedule: Schedule.intersect(Schedule.spaced("20 millis"), Schedule.recurs(500)),
   }).pipe(Effect.zipRight(server.done))
 
-describe.sequential("a process that is killed", () => {
+describe.sequential("killed training process", () => {
   it.live(
-    "does everything once and in order, or says that it does not know",
+    "a killed training run applies every request once and in order, or reports an unknown outcome",
     () =>
       Effect.gen(function* () {
         console.log(`TINKER_KILL_SEED=${seed}`)
@@ -151,7 +151,7 @@ describe.sequential("a process that is killed", () => {
               count.unknown++
               expect(mode).not.toBe("dedupe")
               expect(ending.applied).toBe("unknown")
-              // It is this one that was done or not; all before it were done, each once, and nothing after it.
+              // Only this request may or may not be applied; all before it were applied once, and none after it.
               const { applied, models, numbers } = yield* eventually(
                 server,
                 ({ applied }) => applied.length >= ending.seq - 1,

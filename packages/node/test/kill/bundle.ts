@@ -1,4 +1,4 @@
-/** A program as one file of JavaScript: a process that is killed a hundred times must start fast. */
+/** Bundles a program as one JavaScript file: a process that is killed a hundred times must start fast. */
 import { mkdtemp, rm } from "node:fs/promises"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
@@ -10,16 +10,16 @@ interface Esbuild {
   readonly build: (options: Readonly<Record<string, unknown>>) => Promise<unknown>
 }
 
-/** The one that `tsx` works with. */
+/** The version that `tsx` uses. */
 const esbuild: Esbuild = createRequire(createRequire(import.meta.url).resolve("tsx/package.json"))("esbuild")
 
-/** A directory that goes with the scope. */
+/** A temporary directory that is removed with the scope. */
 export const directory = Effect.acquireRelease(
   Effect.promise(() => mkdtemp(join(tmpdir(), "effect-tinker-"))),
   (path) => Effect.promise(() => rm(path, { recursive: true, force: true })),
 )
 
-/** Programs that lie beside this file, by their names; in the current scope. */
+/** Bundles programs next to this file, by name, in the current scope. */
 export const bundle = (...names: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const outdir = yield* directory
@@ -33,7 +33,7 @@ export const bundle = (...names: ReadonlyArray<string>) =>
         format: "esm",
         target: "node20",
         external: ["@hpcc-js/wasm-zstd"],
-        // For what is CommonJS among the dependencies.
+        // For CommonJS dependencies.
         banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
       }),
     )

@@ -1,6 +1,4 @@
-/**
- * A training run that goes on where an earlier process was killed: `client.mjs <base URL> <journal> <steps>`.
- */
+/** Runs a training run that resumes where a killed process stopped: `client.mjs <base URL> <journal> <steps>`. */
 import { FileJournal, NodeTinker } from "@effect-tinker/node"
 import { Cause, Effect, Exit, Layer, Logger, LogLevel, Option, Redacted, Stream } from "effect"
 import { Loss, Optimizer, ServiceClient, type TinkerError } from "effect-tinker"
@@ -31,7 +29,7 @@ const train = Effect.gen(function* () {
     ? resumed.value.client
     : yield* service.createLoraTrainingClient({ baseModel: "m", journal })
 
-  // If the process died between the halves of a step its gradients are there, and must not be added once more.
+  // If the process died between the two halves of a step, its gradients are already there and must not be added again.
   if (Option.isSome(resumed)) yield* resumed.value.finishStep(optimizer)
   const startAt = Option.match(resumed, { onNone: () => 0, onSome: ({ nextStep }) => nextStep })
   if (startAt < steps)
@@ -46,7 +44,7 @@ const train = Effect.gen(function* () {
 
 type Failure = Effect.Effect.Error<typeof train>
 
-/** Of a step that failed, what its first failed half says. */
+/** Returns the error of the first failed half of a step. */
 const errorOf = (error: Failure): Exclude<Failure, TinkerError.StepFailed> | undefined => {
   if (error._tag !== "StepFailed") return error
   const half: Exit.Exit<unknown, TinkerError.TrainingError> = Exit.isFailure(error.pass) ? error.pass : error.update

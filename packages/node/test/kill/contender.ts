@@ -1,4 +1,4 @@
-/** Opens a journal when it is told its name, says how that went, and closes it at the next line. */
+/** Opens the journal named on a line of input, prints the result, and closes the journal at the next line. */
 import { createInterface } from "node:readline"
 import { Effect, Exit, Scope } from "effect"
 import { FileJournal } from "@effect-tinker/node"

@@ -1,30 +1,30 @@
-/** What the test tells its server, and is told by it. */
+/** The messages between the test and its server. */
 
 /** When to kill the client. */
 export interface Plan {
   readonly pid: number
-  /** At which of its requests, from 1. */
+  /** The number of the request at which to kill, from 1. */
   requests: number
   /**
-   * `before` it is read, `after` it was carried out and before it is answered, as soon as it is `answered`, or `soon`
-   * after it has come, whatever happens then.
+   * `before` the request is handled, `after` it was applied but before the response, right after it was `answered`, or
+   * `soon` after it arrived.
    */
   readonly when: "before" | "after" | "answered" | "soon"
-  /** For `soon`, in milliseconds. */
+  /** The delay for `soon`, in milliseconds. */
   readonly delay: number
 }
 
-/** What was done to the model. */
+/** What was applied to the model. */
 export interface Done {
   readonly models: number
-  /** Fingerprints of the requests, in order. */
+  /** Hashes of the requests, in order. */
   readonly applied: ReadonlyArray<string>
-  /** Their numbers. */
+  /** Sequence numbers of the requests. */
   readonly numbers: ReadonlyArray<number>
   readonly weights: number
 }
 
-/** How a client says that it ended. */
+/** How a client reports its end. */
 export type Ending =
   | { readonly end: "done" }
   | { readonly end: "SequenceBroken"; readonly applied: string; readonly seq: number }

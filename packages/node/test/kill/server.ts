@@ -1,6 +1,6 @@
 /**
- * The scripted server behind a socket, in a process of its own. Below `/control/` it is told what kind of server to be,
- * when to kill its client, and asked what it has done.
+ * Runs the scripted server behind a socket in a separate process. `/control/` sets the kind of server and when to kill
+ * its client, and returns what was applied.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -18,7 +18,7 @@ const reset = (mode: NonNullable<ScriptedServer.Options["mode"]>) =>
   Effect.gen(function* () {
     yield* Scope.close(scope, Exit.void)
     scope = yield* Scope.make()
-    // Work takes a moment, so that a client dies with results still to come.
+    // Work takes a moment, so that clients are killed while results are pending.
     server = yield* Scope.extend(ScriptedServer.make({ mode, work: "2 millis" }), scope)
     trained = false
   })
@@ -26,7 +26,7 @@ const reset = (mode: NonNullable<ScriptedServer.Options["mode"]>) =>
 const done: Effect.Effect<Done> = Effect.suspend(() =>
   Effect.map(server.models, (models) => ({
     models: models.length,
-    // A probe changes nothing.
+    // A forward pass changes nothing.
     applied: (models[0]?.applied ?? []).flatMap(({ bodyHash, operation }) =>
       operation === "forward" ? [] : [bodyHash],
     ),
@@ -35,13 +35,13 @@ const done: Effect.Effect<Done> = Effect.suspend(() =>
   })),
 )
 
-/** Nothing is counted before there is something to go on with. */
+/** Requests count only after training has started, when there is something to resume. */
 const isCounted = (path: string): boolean => {
   trained ||= path.includes("/forward_backward") || path.includes("/optim_step")
   return trained
 }
 
-/** The plan, if this is the request that it is for. */
+/** Returns the plan if it applies to this request. */
 const due = (path: string): Plan | undefined => {
   if (plan === undefined || !isCounted(path) || --plan.requests > 0) return undefined
   const now = plan
@@ -105,7 +105,7 @@ const respond = async (request: IncomingMessage, response: ServerResponse): Prom
 }
 
 const http = createServer((request, response) => {
-  // A client that was killed takes its connection with it.
+  // The connection of a killed client is closed.
   respond(request, response).catch(() => request.socket.destroy())
 })
 http.listen(0, "127.0.0.1", () => console.log((http.address() as AddressInfo).port))

@@ -1,4 +1,4 @@
-/** Servers of the tests, on real sockets. */
+/** Test servers on real sockets. */
 import { createServer, type IncomingHttpHeaders, type Server } from "node:http"
 import type { AddressInfo, Socket } from "node:net"
 import { Effect, Runtime } from "effect"
@@ -9,7 +9,7 @@ export interface Request {
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly body: Buffer
-  /** Where it came from: one for each connection. */
+  /** The client port, one per connection. */
   readonly port: number
 }
 
@@ -21,7 +21,7 @@ interface Answer {
 
 type Answered = Effect.Effect<Answer, unknown>
 
-/** A server behind a socket; it hangs up on what fails. */
+/** Starts a server that closes the connection if `answer` fails. */
 export const listen = (answer: (request: Request) => Answered, onConnection: (socket: Socket) => void = () => {}) =>
   Effect.gen(function* () {
     const runtime = yield* Effect.runtime<never>()
@@ -52,13 +52,13 @@ export const listen = (answer: (request: Request) => Answered, onConnection: (so
     return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   })
 
-/** What the scripted server answers. */
+/** Returns the response of the scripted server. */
 export const handledBy = (server: ScriptedServer.Service, { body, headers, method, path }: Request): Answered => {
   const texts = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]))
   return server.handle({ method, path, headers: texts, body })
 }
 
-/** The scripted server behind one; `around` may look at what it is asked, and answer in its place. */
+/** Starts the scripted server on a socket; `around` can observe requests and replace responses. */
 export const scriptedWith = (around: (request: Request, handled: Answered) => Answered) =>
   Effect.gen(function* () {
     const server = yield* ScriptedServer.make()

@@ -1,4 +1,6 @@
-/** Who asks: by key, or by a token that was issued here. Keys are compared and kept as hashes only. */
+/**
+ * Authenticates callers by API key or by a token issued by this server. Keys are compared and stored only as hashes.
+ */
 import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
 import { createHash, createHmac, timingSafeEqual } from "node:crypto"
@@ -7,12 +9,12 @@ import { type Refusal, refuse } from "./Refusal.ts"
 
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest()
 
-/** Without keys everybody is the same one. */
-export const everybody = "local"
+/** The owner of everything if the server has no API keys. */
+export const sharedOwner = "local"
 
 const ownerOfKey = (key: string): string => `key-${digest(key).toString("hex").slice(0, 16)}`
 
-/** Looks at all of them, so that time tells nothing. */
+/** Compares with every key, in constant time. */
 const isKnown = ({ settings }: Core, key: string): boolean =>
   settings.apiKeys.reduce((known, one) => timingSafeEqual(digest(Redacted.value(one)), digest(key)) || known, false)
 
@@ -24,7 +26,7 @@ export const isSigned = (core: Pick<Core, "secret">, text: string, signature: st
 
 const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url")
 
-/** A token for an owner, until then (milliseconds since 1970). */
+/** Issues a token for an owner that expires at the given time (milliseconds since 1970). */
 export const issueToken = (core: Core, owner: string, expires: number, id: string): string => {
   const claims = {
     sub: `tml:user:${owner}`,
@@ -48,13 +50,13 @@ const ownerOfToken = (core: Core, token: string, now: number): string | undefine
   }
 }
 
-/** The owner that a credential stands for; undefined if it opens nothing. */
+/** Returns the owner that a credential belongs to, or undefined if it is not valid. */
 export const ownerOf = (core: Core, credential: string | undefined, now: number): string | undefined => {
   if (credential !== undefined && credential.split(".").length === 3) {
     const owner = ownerOfToken(core, credential, now)
     if (owner !== undefined) return owner
   }
-  if (core.settings.apiKeys.length === 0) return everybody
+  if (core.settings.apiKeys.length === 0) return sharedOwner
   return credential !== undefined && isKnown(core, credential) ? ownerOfKey(credential) : undefined
 }
 
@@ -69,6 +71,6 @@ export const authorize = (
   const credential = credentialOf(headers)
   const owner = ownerOf(core, credential, now)
   return owner === undefined
-    ? refuse(401, credential === undefined ? "An API key is needed, as X-API-Key" : "This API key is not known here")
+    ? refuse(401, credential === undefined ? "Missing API key; send it as X-API-Key" : "Invalid API key")
     : Effect.succeed(owner)
 }

@@ -1,4 +1,4 @@
-/** A request in the hands of the server, and how its endpoint reads it. */
+/** Defines a request during processing, and how its endpoint decodes it. */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import type * as Stream from "effect/Stream"
@@ -20,10 +20,10 @@ export interface Route {
   readonly endpoint: {
     readonly method: string
     readonly path: string
-    /** What comes before the path; nothing for what is no part of the API. */
+    /** The prefix of the path; empty for paths outside the API. */
     readonly root: "api/v1" | "oai/api/v1" | ""
   }
-  /** Without it anybody may ask. */
+  /** Whether no authentication is required. */
   readonly open?: boolean
   readonly answer: (call: Call) => Effect.Effect<Answer, Refusal>
 }
@@ -43,12 +43,12 @@ export const events = (body: Stream.Stream<Uint8Array>): Answer => ({
 export const isProtobuf = ({ headers }: Request): boolean =>
   headers["content-type"]?.startsWith("application/x-protobuf") === true
 
-/** The body as JSON; nothing is an empty object. */
+/** Parses the body as JSON; an empty body becomes an empty object. */
 export const jsonOf = ({ request }: Pick<Call, "request">): Either.Either<unknown, Refusal> => {
   const { body, headers } = request
   const encoding = headers["content-encoding"] ?? "identity"
   if (encoding !== "identity")
-    return Either.left(new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` }))
+    return Either.left(new Refusal({ status: 415, detail: `unsupported content-encoding: ${encoding}` }))
   if (body.length === 0) return Either.right({})
   if (isProtobuf(request))
     return Either.left(new Refusal({ status: 415, detail: "expected application/json, got application/x-protobuf" }))
@@ -64,7 +64,7 @@ export const jsonOf = ({ request }: Pick<Call, "request">): Either.Either<unknow
   }
 }
 
-/** In a query everything is a text. */
+/** Query parameters that are parsed as numbers. */
 const numeric = new Set(["limit", "offset"])
 
 const queryOf = (query: Call["query"]): Readonly<Record<string, unknown>> =>
@@ -72,7 +72,7 @@ const queryOf = (query: Call["query"]): Readonly<Record<string, unknown>> =>
     Object.entries(query).map(([name, value]) => [name, numeric.has(name) && value !== "" ? Number(value) : value]),
   )
 
-/** What the schemas of an endpoint say that it takes, each a part of it. */
+/** Decodes path, query and body by the schemas of an endpoint into its input. */
 export const read = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Either.Either<I, Refusal> =>
   Either.gen(function* () {
     const part = (schema: Schema.Schema.AnyNoContext | undefined, value: unknown, where: "path" | "query" | "body") =>

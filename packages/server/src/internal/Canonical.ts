@@ -1,8 +1,8 @@
-/** The same request gives the same hash, however it was written. */
+/** Hashes requests by their meaning: equal requests have equal hashes, however they were encoded. */
 import { createHash, type Hash } from "node:crypto"
 import type { PassRequest } from "effect-tinker/protocol/PassRequest"
 
-/** Keys in order, so that equal values have equal texts. */
+/** Sorts keys, so that equal values have equal JSON. */
 const ordered = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(ordered)
   if (typeof value !== "object" || value === null) return value
@@ -24,7 +24,7 @@ const update = (hash: Hash, part: string | ArrayBufferView): void => {
   hash.update(`${bytes.length}:`).update(bytes)
 }
 
-/** The same for both wires, and for every order of a protobuf map. */
+/** Hashes a pass, independent of its encoding (JSON or protobuf) and of the order of protobuf maps. */
 export const ofPass = ({ config, data, forwardOnly, loss, modelId, seqId }: PassRequest): string => {
   const hash = createHash("sha256")
   update(hash, JSON.stringify([modelId, seqId, forwardOnly, loss, ordered(config)]))
@@ -38,7 +38,7 @@ export const ofPass = ({ config, data, forwardOnly, loss, modelId, seqId }: Pass
     }
     for (const [name, tensor] of inputs) {
       update(hash, `${name} ${tensor.dtype} ${tensor.shape?.join() ?? ""}`)
-      // Integers are held narrow where they fit, whichever wire they came by.
+      // Integers are stored in the narrowest type that fits, for both encodings.
       update(hash, tensor.data)
       if (tensor.sparse !== undefined) {
         update(hash, tensor.sparse.crowIndices)

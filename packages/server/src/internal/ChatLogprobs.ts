@@ -1,11 +1,11 @@
-/** Log probabilities of an answer, in the two forms in which the OpenAI-compatible endpoints tell them. */
+/** Encodes the log probabilities of an answer in the two formats of the OpenAI-compatible endpoints. */
 import * as Effect from "effect/Effect"
 import type * as ModelHost from "../ModelHost.ts"
 import type { Core } from "./Core.ts"
 
 type Token = ModelHost.SampledToken
 
-/** The tokens of a whole sequence, as they were drawn. */
+/** Returns the tokens of a sequence with their log probabilities. */
 export const tokensOf = ({ logprobs, tokens, topk }: ModelHost.Sequence): Array<Token> =>
   Array.from(tokens, (token, i) => ({
     token,
@@ -16,10 +16,10 @@ export const tokensOf = ({ logprobs, tokens, topk }: ModelHost.Sequence): Array<
     },
   }))
 
-/** Half a character has bytes, which the tokenizer does not tell. */
+/** Returns the UTF-8 bytes of a text, or null for a partial character, whose bytes the tokenizer does not provide. */
 const bytesOf = (text: string): Array<number> | null => (text.includes("\uFFFD") ? null : [...Buffer.from(text)])
 
-/** The texts of tokens and of the likeliest in their place, all asked for at once. */
+/** Decodes tokens and the most likely alternatives at their positions, all in one call. */
 const textsOf = (core: Core, base: ModelHost.BaseModel, tokens: ReadonlyArray<Token>) => {
   const ids = tokens.flatMap(({ token, top }) => [token, ...(top?.tokenIds ?? [])])
   return Effect.map(core.host.pieces(base.name, Int32Array.from(ids)), (texts) => {
@@ -32,20 +32,20 @@ const textsOf = (core: Core, base: ModelHost.BaseModel, tokens: ReadonlyArray<To
   })
 }
 
-interface Told {
+interface Encoded {
   readonly value: object
-  /** Where in the text the tokens end. */
+  /** The offset in the text at which the tokens end. */
   readonly end: number
 }
 
-/** `from` is where in the text the tokens begin. */
-export const told = (
+/** Encodes the log probabilities of tokens that start at offset `from` of the text. */
+export const encode = (
   core: Core,
   base: ModelHost.BaseModel,
   kind: "chat" | "text",
   tokens: ReadonlyArray<Token>,
   from: number,
-): Effect.Effect<Told, ModelHost.HostError> =>
+): Effect.Effect<Encoded, ModelHost.HostError> =>
   Effect.map(textsOf(core, base, tokens), (texts) => {
     const offsets = [from]
     for (const { text } of texts) offsets.push((offsets.at(-1) ?? 0) + text.length)

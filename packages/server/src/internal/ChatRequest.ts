@@ -1,4 +1,6 @@
-/** What is asked of the OpenAI-compatible endpoints, as what a model is asked. What can't be done is refused by name. */
+/**
+ * Translates requests of the OpenAI-compatible endpoints into sample requests. Unsupported fields are refused by name.
+ */
 import * as Effect from "effect/Effect"
 import type * as Wire from "effect-tinker/protocol/schemas/Chat"
 import { randomInt } from "node:crypto"
@@ -14,7 +16,7 @@ export interface Source {
   readonly weights: SamplerRow["weights"]
 }
 
-/** A base model, a checkpoint, or `<base model>;<checkpoint>`. */
+/** Resolves a model name: a base model, a checkpoint, or `<base model>;<checkpoint>`. */
 export const sourceOf = (core: Core, call: Call, model: string): Effect.Effect<Source, Refusal> =>
   Effect.gen(function* () {
     const path = model.includes(";") ? model.slice(model.indexOf(";") + 1) : model
@@ -24,7 +26,7 @@ export const sourceOf = (core: Core, call: Call, model: string): Effect.Effect<S
     if (base === undefined)
       return yield* new Refusal({
         status: 404,
-        detail: `model: "${name}" is not served here; there is ${core.host.models.map(({ name }) => name).join(", ")}`,
+        detail: `model: "${name}" is not served; available models: ${core.host.models.map(({ name }) => name).join(", ")}`,
       })
     return { base, weights: row === undefined ? undefined : { file: row.file, config: row.config } }
   })
@@ -32,16 +34,16 @@ export const sourceOf = (core: Core, call: Call, model: string): Effect.Effect<S
 type ChatRequest = typeof Wire.ChatRequest.Type
 type CompletionRequest = typeof Wire.CompletionRequest.Type
 
-/** The text of a message, whose parts may be more than text. */
+/** Returns the text of a message; refuses parts that are not text. */
 const contentOf = (content: unknown, field: string): Effect.Effect<string, Refusal> => {
   if (content === null || content === undefined) return Effect.succeed("")
   if (typeof content === "string") return Effect.succeed(content)
   const parts = Array.isArray(content) ? content : []
-  const strange = parts.findIndex(
+  const unsupported = parts.findIndex(
     (part: unknown) => !(typeof part === "object" && part !== null && Reflect.get(part, "type") === "text"),
   )
-  return strange >= 0
-    ? Effect.fail(bad(`${field}[${strange}]`, "only text is read here"))
+  return unsupported >= 0
+    ? Effect.fail(bad(`${field}[${unsupported}]`, "only text parts are supported"))
     : Effect.succeed(parts.map((part: object) => String(Reflect.get(part, "text"))).join(""))
 }
 
@@ -59,7 +61,7 @@ const messageOf = (message: ChatRequest["messages"][number], i: number) =>
     return { role, content, name, reasoning: message.reasoningContent, toolCalls }
   })
 
-/** Nobody can make the model call a tool, so who asks for that is told. */
+/** Returns the tools of a request. A forced tool call is refused, because the model cannot be made to call one. */
 const toolsOf = ({
   toolChoice = "auto",
   tools = [],
@@ -67,7 +69,7 @@ const toolsOf = ({
   toolChoice === "none"
     ? Effect.succeed([])
     : toolChoice !== "auto"
-      ? Effect.fail(bad("tool_choice", `expected "auto" or "none": a call can't be forced here`))
+      ? Effect.fail(bad("tool_choice", `expected "auto" or "none"; this server cannot force a tool call`))
       : Effect.succeed(
           tools.map(({ function: { description = "", name, parameters = {} } }) => ({ name, description, parameters })),
         )
@@ -75,34 +77,36 @@ const toolsOf = ({
 export const conversationOf = (input: ChatRequest): Effect.Effect<ModelHost.Conversation, Refusal> =>
   Effect.all({ messages: Effect.forEach(input.messages, messageOf), tools: toolsOf(input) })
 
-/** What would otherwise be left undone without a word. */
-const checkDone = (input: Pick<ChatRequest, "frequencyPenalty" | "presencePenalty">): Effect.Effect<void, Refusal> =>
+/** Refuses parameters that would otherwise be silently ignored. */
+const checkPenalties = (
+  input: Pick<ChatRequest, "frequencyPenalty" | "presencePenalty">,
+): Effect.Effect<void, Refusal> =>
   (input.presencePenalty ?? 0) !== 0
-    ? Effect.fail(bad("presence_penalty", "is not done here; leave it out"))
+    ? Effect.fail(bad("presence_penalty", "is not supported; omit it"))
     : (input.frequencyPenalty ?? 0) !== 0
-      ? Effect.fail(bad("frequency_penalty", "is not done here; leave it out"))
+      ? Effect.fail(bad("frequency_penalty", "is not supported; omit it"))
       : Effect.void
 
 export const checkChat = (input: ChatRequest): Effect.Effect<void, Refusal> =>
   Effect.gen(function* () {
-    yield* checkDone(input)
+    yield* checkPenalties(input)
     const { logprobs, reasoningEffort, responseFormat = { type: "text" }, topLogprobs } = input
-    if (responseFormat["type"] !== "text") return yield* bad("response_format", 'only { "type": "text" } is done here')
-    if (reasoningEffort !== undefined) return yield* bad("reasoning_effort", "is not known to the models here")
-    if (topLogprobs !== undefined && logprobs !== true) return yield* bad("top_logprobs", "needs logprobs: true")
+    if (responseFormat["type"] !== "text") return yield* bad("response_format", 'only { "type": "text" } is supported')
+    if (reasoningEffort !== undefined) return yield* bad("reasoning_effort", "is not supported; omit it")
+    if (topLogprobs !== undefined && logprobs !== true) return yield* bad("top_logprobs", "requires logprobs: true")
   })
 
 export const checkCompletion = (input: CompletionRequest): Effect.Effect<void, Refusal> =>
   Effect.zipRight(
-    checkDone(input),
-    input.echo === true ? Effect.fail(bad("echo", "is not done here; leave it out")) : Effect.void,
+    checkPenalties(input),
+    input.echo === true ? Effect.fail(bad("echo", "is not supported; omit it")) : Effect.void,
   )
 
-/** So many likeliest tokens are told at the most. */
-const widest = 20
+/** Maximum number of most likely tokens in a response. */
+const maxTopLogprobs = 20
 
 interface Asked extends Pick<CompletionRequest, "maxTokens" | "temperature" | "topP" | "n" | "seed" | "stop"> {
-  /** How many of the likeliest tokens are told, and by which name that was asked for. */
+  /** The requested number of most likely tokens, and the name of the field that requests it. */
   readonly width: readonly [field: string, k: number | undefined]
 }
 
@@ -119,13 +123,13 @@ export const requestOf = (
         "messages",
         `${prompt.length} tokens fill the context of ${base.name} (${base.maxContextLength})`,
       )
-    const strange = prompt.findIndex((token) => token < 0 || token >= base.vocabSize)
-    if (strange >= 0)
-      return yield* bad(`prompt[${strange}]`, `${prompt[strange]} is not in the vocabulary of ${base.name}`)
+    const invalid = prompt.findIndex((token) => token < 0 || token >= base.vocabSize)
+    if (invalid >= 0)
+      return yield* bad(`prompt[${invalid}]`, `${prompt[invalid]} is not in the vocabulary of ${base.name}`)
     const { n = 1, seed, stop = [], temperature = 1, topP = 1 } = asked
     if (n > 128) return yield* bad("n", `expected at most 128, got ${n}`)
     const [field, k = 0] = asked.width
-    if (k > widest) return yield* bad(field, `expected at most ${widest}, got ${k}`)
+    if (k > maxTopLogprobs) return yield* bad(field, `expected at most ${maxTopLogprobs}, got ${k}`)
     return {
       prompt,
       numSamples: n,

@@ -1,4 +1,4 @@
-/** A pass is looked into before it is accepted: what the model can't read is refused, and changes nothing. */
+/** Validates a pass before it is accepted: a pass that the model cannot run is refused and changes nothing. */
 import * as Either from "effect/Either"
 import type { ModelInput } from "effect-tinker/ModelInput"
 import type { PassRequest } from "effect-tinker/protocol/PassRequest"
@@ -16,20 +16,23 @@ const outside = (tokens: ArrayLike<number>, vocabSize: number): number => {
   return -1
 }
 
-/** The tokens of a text, all of them known to the model. */
+/**
+ * Returns the tokens of an input; refuses tokens outside the vocabulary and inputs that are empty, too long or not
+ * text.
+ */
 export const tokensOf = (input: ModelInput, model: BaseModel, field: string): Checked<Int32Array> => {
   const length = input.chunks.reduce((sum, chunk) => sum + (chunk.type === "encoded_text" ? chunk.tokens.length : 0), 0)
   const tokens = new Int32Array(length)
   let at = 0
   for (const [i, chunk] of input.chunks.entries()) {
     if (chunk.type !== "encoded_text")
-      return Either.left(bad(`${field}.chunks[${i}]`, `${model.name} reads text only, not ${chunk.type}`))
-    const strange = outside(chunk.tokens, model.vocabSize)
-    if (strange >= 0)
+      return Either.left(bad(`${field}.chunks[${i}]`, `${model.name} supports only text, got ${chunk.type}`))
+    const invalid = outside(chunk.tokens, model.vocabSize)
+    if (invalid >= 0)
       return Either.left(
         bad(
-          `${field}.chunks[${i}].tokens[${strange}]`,
-          `${chunk.tokens[strange]} is not in the vocabulary of ${model.name} (0 to ${model.vocabSize - 1})`,
+          `${field}.chunks[${i}].tokens[${invalid}]`,
+          `${chunk.tokens[invalid]} is not in the vocabulary of ${model.name} (0 to ${model.vocabSize - 1})`,
         ),
       )
     tokens.set(chunk.tokens, at)
@@ -38,12 +41,12 @@ export const tokensOf = (input: ModelInput, model: BaseModel, field: string): Ch
   if (length === 0) return Either.left(bad(field, "is empty"))
   return length <= model.maxContextLength
     ? Either.right(tokens)
-    : Either.left(bad(field, `${length} tokens are more than the context of ${model.name} (${model.maxContextLength})`))
+    : Either.left(bad(field, `${length} tokens exceed the context length of ${model.name} (${model.maxContextLength})`))
 }
 
 const dense = (tensor: TensorData.TensorData, field: string): Checked<Tensor> => {
   const { data, shape = [data.length], sparse } = tensor
-  // Nearly all are as the model takes them.
+  // Most tensors need no conversion.
   if (sparse === undefined && !(data instanceof BigInt64Array)) return Either.right({ data, shape })
   return Either.mapBoth(TensorData.toNumbers(tensor, field), {
     onLeft: ({ message }) => bad(field, message),
@@ -55,14 +58,14 @@ const dense = (tensor: TensorData.TensorData, field: string): Checked<Tensor> =>
 }
 
 const firstNaN = (values: Float32Array): number => {
-  // A loop: a callback for each of half a million numbers holds everybody up.
+  // A plain loop: a callback for each of half a million numbers would block the event loop for too long.
   for (let i = 0; i < values.length; i++) if (values[i] !== values[i]) return i
   return -1
 }
 
 const policy = ["logprobs", "advantages"]
 
-/** What a loss can't do without. */
+/** The inputs that each loss requires. */
 const required: Readonly<Record<string, ReadonlyArray<string>>> = {
   cross_entropy: [],
   importance_sampling: policy,
@@ -73,7 +76,7 @@ const required: Readonly<Record<string, ReadonlyArray<string>>> = {
   stable_reinforce: policy,
 }
 
-/** Those that have a number for each target. */
+/** The inputs with one number per target. */
 const perTarget = new Set([
   "weights",
   "logprobs",
@@ -95,31 +98,34 @@ const exampleOf = (
     for (const [name, tensor] of inputs) read[name] = yield* dense(tensor, `${field}.loss_fn_inputs.${name}`)
     const at = (name: string) => `${field}.loss_fn_inputs.${name}`
     for (const name of ["target_tokens", ...(required[loss] ?? [])])
-      if (read[name] === undefined) return yield* Either.left(bad(at(name), `${loss} can't do without it`))
+      if (read[name] === undefined) return yield* Either.left(bad(at(name), `is required by ${loss}`))
     const targets = read["target_tokens"]
     if (targets === undefined) return yield* Either.left(bad(at("target_tokens"), "is missing"))
     if (!(targets.data instanceof Int32Array))
       return yield* Either.left(bad(at("target_tokens"), "expected int64, got float32"))
     if (targets.shape[0] !== tokens.length)
       return yield* Either.left(
-        bad(at("target_tokens"), `expected one for each of the ${tokens.length} tokens, got ${targets.shape[0] ?? 0}`),
+        bad(
+          at("target_tokens"),
+          `expected one value for each of the ${tokens.length} tokens, got ${targets.shape[0] ?? 0}`,
+        ),
       )
-    const strange = outside(targets.data, model.vocabSize)
-    if (strange >= 0)
+    const invalid = outside(targets.data, model.vocabSize)
+    if (invalid >= 0)
       return yield* Either.left(
         bad(
-          `${at("target_tokens")}[${strange}]`,
-          `${targets.data[strange]} is not in the vocabulary of ${model.name} (0 to ${model.vocabSize - 1})`,
+          `${at("target_tokens")}[${invalid}]`,
+          `${targets.data[invalid]} is not in the vocabulary of ${model.name} (0 to ${model.vocabSize - 1})`,
         ),
       )
     for (const [name, tensor] of Object.entries(read)) {
       if (!perTarget.has(name)) continue
       if (tensor.data.length !== targets.data.length)
         return yield* Either.left(
-          bad(at(name), `expected one for each of the ${targets.data.length} targets, got ${tensor.data.length}`),
+          bad(at(name), `expected one value for each of the ${targets.data.length} targets, got ${tensor.data.length}`),
         )
-      const nothing = tensor.data instanceof Float32Array ? firstNaN(tensor.data) : -1
-      if (nothing >= 0) return yield* Either.left(bad(`${at(name)}[${nothing}]`, "is not a number"))
+      const nan = tensor.data instanceof Float32Array ? firstNaN(tensor.data) : -1
+      if (nan >= 0) return yield* Either.left(bad(`${at(name)}[${nan}]`, "is not a number"))
     }
     return { tokens, inputs: read }
   })
@@ -128,7 +134,9 @@ export const check = (request: PassRequest, model: BaseModel): Checked<Pass> =>
   Either.gen(function* () {
     const { config, data, forwardOnly, loss } = request
     if (!model.losses.includes(loss))
-      return yield* Either.left(bad("loss_fn", `"${loss}" is not known here; there is ${model.losses.join(", ")}`))
+      return yield* Either.left(
+        bad("loss_fn", `"${loss}" is not supported; available losses: ${model.losses.join(", ")}`),
+      )
     if (data.length === 0) return yield* Either.left(bad("data", "is empty"))
     const examples: Array<Example> = []
     for (const [i, datum] of data.entries()) examples.push(yield* exampleOf(datum, loss, model, `data[${i}]`))

@@ -1,4 +1,4 @@
-/** What all parts of a server share. */
+/** The state and services that all parts of a server share. */
 import type * as Scope from "effect/Scope"
 import type * as CheckpointFiles from "../CheckpointFiles.ts"
 import type * as ModelHost from "../ModelHost.ts"
@@ -12,12 +12,12 @@ export interface Core {
   readonly store: Store.Service
   readonly files: CheckpointFiles.Service
   readonly host: ModelHost.Service
-  /** Of the server; what runs in the background ends with it. */
+  /** The scope of the server; background work stops when it closes. */
   readonly scope: Scope.Scope
-  /** Signs tokens and addresses. */
+  /** The key that signs tokens and URLs. */
   readonly secret: Uint8Array
 }
 
-/** A base model by its name. */
+/** Finds a base model by name. */
 export const baseModelOf = ({ host }: Core, name: string): ModelHost.BaseModel | undefined =>
   host.models.find((model) => model.name === name)

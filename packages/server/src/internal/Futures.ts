@@ -1,4 +1,4 @@
-/** Requests that are accepted now and answered later: written down, worked on in order, asked for. */
+/** Accepts requests that are answered later: stores them, runs them in order and keeps their results. */
 import * as Cause from "effect/Cause"
 import * as Clock from "effect/Clock"
 import * as Deferred from "effect/Deferred"
@@ -13,7 +13,7 @@ import type { Core } from "./Core.ts"
 import { Refusal, refuse } from "./Refusal.ts"
 import type { Future, Job, Lane, Outcome, Taken } from "./State.ts"
 
-/** What a request is, before it is accepted. */
+/** A request that has not been accepted yet. */
 export interface Submission extends Pick<Future, "owner" | "sessionId" | "lane" | "seq" | "operation" | "hash"> {
   readonly contentType: string
   readonly body: Uint8Array
@@ -40,17 +40,17 @@ export const unsafeFuture = (
   finished: undefined,
 })
 
-/** The disk did not take it: nothing was begun, and the client may try again. */
-export const unstored = (error: StoreError): Refusal => new Refusal({ status: 503, detail: error.message })
+/** Converts a store failure to a 503: nothing was started, and the client may retry. */
+export const storeUnavailable = (error: StoreError): Refusal => new Refusal({ status: 503, detail: error.message })
 
 /**
- * Writes a request down. `reserve` gives it its place at once, in the same step as it was looked for; `release` takes
- * that back should the disk refuse.
+ * Stores a request. `reserve` runs synchronously, in the same step as the caller's check that the slot is free;
+ * `release` undoes it if the store fails.
  */
 export const accept = (
   core: Core,
   submission: Submission,
-  place: { readonly reserve: (future: Future) => void; readonly release: () => void },
+  slot: { readonly reserve: (future: Future) => void; readonly release: () => void },
 ): Effect.Effect<Future, Refusal> =>
   Effect.uninterruptible(
     Effect.flatMap(Clock.currentTimeMillis, (createdAt) => {
@@ -62,7 +62,7 @@ export const accept = (
         sampleSequenceIds: Option.fromNullable(sampleSequenceIds),
       }
       const future = unsafeFuture({ ...row, id, accepted, createdAt }, job)
-      place.reserve(future)
+      slot.reserve(future)
       core.state.futures.set(id, future)
       return core.store
         .accept({
@@ -75,11 +75,11 @@ export const accept = (
           body,
         })
         .pipe(
-          Effect.mapError(unstored),
+          Effect.mapError(storeUnavailable),
           Effect.tapError(() =>
             Effect.sync(() => {
               core.state.futures.delete(id)
-              place.release()
+              slot.release()
             }),
           ),
           Effect.onExit((exit) => Deferred.done(future.stored, exit)),
@@ -88,11 +88,13 @@ export const accept = (
     }),
   )
 
-/** The same request again gets the same answer; another one in its place gets 409. */
-export const again = (known: Future, hash: string, what: string): Effect.Effect<Accepted, Refusal> =>
+/**
+ * Returns the original acknowledgment for a repeated request; refuses a different request in the same slot with 409.
+ */
+export const acknowledgeRepeat = (known: Future, hash: string, what: string): Effect.Effect<Accepted, Refusal> =>
   known.hash === hash
     ? Effect.as(Deferred.await(known.stored), known.accepted)
-    : refuse(409, `${what} was used by another request`)
+    : refuse(409, `${what} is already used by another request`)
 
 const encoder = new TextEncoder()
 
@@ -126,33 +128,36 @@ const rowOf = (outcome: Outcome) => {
   }
 }
 
-/** What is in the store, as it was. */
+/** Converts a stored row back to an outcome. */
 export const outcomeOf = (row: {
   readonly state: "result" | "failed" | "refused"
   readonly contentType: string
   readonly result: Uint8Array
 }): Outcome => {
   if (row.state === "result") return { _tag: "Result", payload: { contentType: row.contentType, body: row.result } }
-  const told = JSON.parse(new TextDecoder().decode(row.result))
-  return row.state === "failed" ? { _tag: "Failed", ...told } : { _tag: "Refused", ...told }
+  const stored = JSON.parse(new TextDecoder().decode(row.result))
+  return row.state === "failed" ? { _tag: "Failed", ...stored } : { _tag: "Refused", ...stored }
 }
 
-/** Results are mostly asked for at once: the newest are at hand, the others are read from the store. */
-const keep = ({ settings, state }: Core, future: Future, outcome: Outcome): void => {
+/**
+ * Caches an outcome. Most results are retrieved right away, so the newest stay in memory; others are read from the
+ * store.
+ */
+const cache = ({ settings, state }: Core, future: Future, outcome: Outcome): void => {
   future.outcome = outcome
-  state.atHand.push(future)
-  state.atHandBytes += future.size
-  while (state.atHandBytes > settings.resultsInMemory) {
-    const oldest = state.atHand.shift()
+  state.cachedResults.push(future)
+  state.cachedBytes += future.size
+  while (state.cachedBytes > settings.resultsInMemory) {
+    const oldest = state.cachedResults.shift()
     if (oldest === undefined) return
-    state.atHandBytes -= oldest.size
+    state.cachedBytes -= oldest.size
     oldest.outcome = undefined
   }
 }
 
 const hour = 3_600_000
 
-/** Stored first, then visible. */
+/** Records the outcome of a future: stores it first, then makes it visible. */
 export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Effect<void> =>
   Effect.uninterruptible(
     Effect.gen(function* () {
@@ -163,7 +168,7 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
       const { job } = future
       const now = yield* Clock.currentTimeMillis
       const finished = ++core.state.finished
-      // What failed is repeated after a restart, too: it may have used gradients up.
+      // Failed work is repeated after a restart, too: it may have consumed gradients.
       const kept = ran && outcome._tag !== "Refused" && job?.changes === true
       const isStored = yield* core.store
         .finish(future.id, finished, row, {
@@ -183,7 +188,7 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
         .pipe(
           Effect.as(true),
           Effect.catchAll((error) =>
-            // It happened, and can't be written: what is in memory still tells it, a restart would do it again.
+            // The work is done but cannot be stored: the outcome stays in memory, and a restart would repeat the work.
             Effect.as(Effect.logError(error.message), false),
           ),
         )
@@ -191,14 +196,14 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
       future.failed = outcome._tag !== "Result"
       future.size = row.result.length
       future.job = undefined
-      if (isStored) keep(core, future, outcome)
+      if (isStored) cache(core, future, outcome)
       else future.outcome = outcome
       yield* Deferred.succeed(future.done, undefined)
     }),
   )
 
-/** Does the work of a request and tells what came of it. It never fails. */
-export const work = (core: Core, future: Future): Effect.Effect<void> =>
+/** Runs the job of a request and records its outcome. Never fails. */
+export const runJob = (core: Core, future: Future): Effect.Effect<void> =>
   Effect.suspend(() => {
     const { job } = future
     if (job === undefined || future.status === "done") return Effect.void
@@ -220,7 +225,7 @@ export const work = (core: Core, future: Future): Effect.Effect<void> =>
           }),
       }),
       Effect.catchAllDefect((defect) =>
-        Effect.as(Effect.logError(`${future.operation} died`, Cause.die(defect)), {
+        Effect.as(Effect.logError(`${future.operation} failed with a defect`, Cause.die(defect)), {
           _tag: "Failed",
           error: "Internal error",
           category: "server",
@@ -231,9 +236,9 @@ export const work = (core: Core, future: Future): Effect.Effect<void> =>
     )
   })
 
-// Lanes: the requests of a model, by their numbers
+// Lanes: the requests of a model, ordered by sequence number
 
-/** What can begin now: numbers that were passed by first, then the next. */
+/** Returns the next request that can start: late ones with a skipped number first, then the next in order. */
 const runnable = (lane: Lane): Future | undefined => {
   const late = [...lane.held.keys()].filter((seq) => seq < lane.next)
   if (late.length > 0) return lane.held.get(Math.min(...late))
@@ -241,8 +246,8 @@ const runnable = (lane: Lane): Future | undefined => {
   return lane.held.get(lane.next)
 }
 
-/** Begins what can begin, one after another. */
-export const pump = (core: Core, lane: Lane): Effect.Effect<void> =>
+/** Starts the next request of a lane, one at a time. */
+export const startNext = (core: Core, lane: Lane): Effect.Effect<void> =>
   Effect.suspend(() => {
     if (lane.busy || lane.closed) return Effect.void
     const future = runnable(lane)
@@ -251,11 +256,11 @@ export const pump = (core: Core, lane: Lane): Effect.Effect<void> =>
     const seq = future.seq ?? 0
     lane.held.delete(seq)
     lane.next = Math.max(lane.next, seq + 1)
-    return work(core, future).pipe(
+    return runJob(core, future).pipe(
       Effect.ensuring(
         Effect.suspend(() => {
           lane.busy = false
-          return pump(core, lane)
+          return startNext(core, lane)
         }),
       ),
       Effect.interruptible,
@@ -264,7 +269,10 @@ export const pump = (core: Core, lane: Lane): Effect.Effect<void> =>
     )
   })
 
-/** Who waits for a number that does not come is told so in the end, and does not keep others waiting. */
+/**
+ * Fails the first held request if the sequence number that it waits for does not arrive in time, and continues the
+ * lane.
+ */
 const watchGap = (core: Core, lane: Lane): Effect.Effect<void> =>
   Effect.suspend(() => {
     if (lane.watched || lane.held.size === 0) return Effect.void
@@ -275,7 +283,7 @@ const watchGap = (core: Core, lane: Lane): Effect.Effect<void> =>
       Effect.zipRight(
         Effect.suspend(() => {
           lane.watched = false
-          if (lane.next !== missing || lane.busy || lane.closed) return pump(core, lane)
+          if (lane.next !== missing || lane.busy || lane.closed) return startNext(core, lane)
           const seq = Math.min(...lane.held.keys())
           const future = lane.held.get(seq)
           if (future === undefined) return Effect.void
@@ -283,9 +291,9 @@ const watchGap = (core: Core, lane: Lane): Effect.Effect<void> =>
           lane.next = seq + 1
           return settle(core, future, {
             _tag: "Failed",
-            error: `seq_id ${missing} never arrived, and this request came after it`,
+            error: `seq_id ${missing} never arrived; this request had to wait for it`,
             category: "user",
-          }).pipe(Effect.zipRight(pump(core, lane)))
+          }).pipe(Effect.zipRight(startNext(core, lane)))
         }),
       ),
       Effect.interruptible,
@@ -294,7 +302,7 @@ const watchGap = (core: Core, lane: Lane): Effect.Effect<void> =>
     )
   })
 
-/** A request of a model, in its place. */
+/** Accepts a request of a model at its position in the lane. */
 export const submit = (
   core: Core,
   lane: Lane,
@@ -303,27 +311,27 @@ export const submit = (
   Effect.suspend(() => {
     const { hash, seq } = submission
     const before: Taken | undefined = lane.taken.get(seq)
-    if (before !== undefined && before !== "refused") return again(before.future, hash, `seq_id ${seq}`)
+    if (before !== undefined && before !== "refused") return acknowledgeRepeat(before.future, hash, `seq_id ${seq}`)
     return accept(core, submission, {
       reserve: (future) => lane.taken.set(seq, { future }),
       release: () => (before === undefined ? lane.taken.delete(seq) : lane.taken.set(seq, before)),
     }).pipe(
       Effect.tap((future) => {
         lane.held.set(seq, future)
-        return pump(core, lane)
+        return startNext(core, lane)
       }),
       Effect.map(({ accepted }) => accepted),
       Effect.uninterruptible,
     )
   })
 
-/** A number whose request was refused is not waited for. */
+/** Marks the sequence number of a refused request, so that later requests do not wait for it. */
 export const skip = (core: Core, lane: Lane, seq: number): Effect.Effect<void> =>
   Effect.suspend(() => {
     if (lane.taken.has(seq)) return Effect.void
     lane.taken.set(seq, "refused")
     return Effect.zipRight(
       Effect.ignore(core.store.put("refused", `${lane.key}#${seq}`, { lane: lane.key, seq })),
-      pump(core, lane),
+      startNext(core, lane),
     )
   })

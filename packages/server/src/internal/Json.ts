@@ -1,4 +1,4 @@
-/** What JSON can say. */
+/** A JSON value. */
 export type Json = null | boolean | number | string | ReadonlyArray<Json> | JsonObject
 
 export interface JsonObject {

@@ -1,4 +1,4 @@
-/** Models: made, kept on disk often enough, saved, loaded, and ended. */
+/** Manages models: snapshots, checkpoints and unloading, and the end of sessions. */
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
@@ -26,8 +26,9 @@ export const weightsKey = (file: string): ReadonlyArray<string> => ["weights", f
 const snapshotName = (modelId: string, seq: number): string => `${modelId} ${seq}`
 const snapshotKey = (modelId: string, seq: number): ReadonlyArray<string> => ["snapshots", snapshotName(modelId, seq)]
 
-/** Trouble with the disk: the work could not be done, and it is not the caller's fault. */
-export const broken = (error: FileError | StoreError): Refusal => new Refusal({ status: 503, detail: error.message })
+/** Converts a disk failure to a 503: the server could not do the work, and the caller is not at fault. */
+export const storageFailure = (error: FileError | StoreError): Refusal =>
+  new Refusal({ status: 503, detail: error.message })
 
 export const result = <A, I>(schema: Schema.Schema<A, I>, value: A): Payload => ({
   contentType: "application/json",
@@ -43,18 +44,20 @@ export const modelRow = ({
 }: Model): ModelRow => row
 
 export const sessionRow = ({
-  isForgotten: _forgotten,
+  resultsDropped: _dropped,
   lastSeen: _seen,
   models: _models,
   samplers: _samplers,
   ...row
 }: Session): SessionRow => row
 
-/** What the snapshot has is not done again. A token in a body, e.g. for the weights of somebody else, goes with it. */
-export const forgetBodies = ({ store }: Core, model: Model): Effect.Effect<void> =>
+/** Deletes the request bodies that the snapshot covers. This also deletes access tokens that they may contain. */
+export const dropBodies = ({ store }: Core, model: Model): Effect.Effect<void> =>
   Effect.ignore(store.dropBodies(model.id, model.snapshot))
 
-/** The model as it is after this number, on disk; what came before it need not be done again after a restart. */
+/**
+ * Writes the model to disk as it is after a sequence number; a restart does not repeat the requests up to that number.
+ */
 export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<void> =>
   Effect.gen(function* () {
     if (!core.store.durable || model.state !== "ready") return
@@ -64,49 +67,52 @@ export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<v
     model.snapshot = seq
     model.updates = 0
     yield* core.store.put("model", model.id, modelRow(model))
-    yield* forgetBodies(core, model)
+    yield* dropBodies(core, model)
     if (before >= 0 && before !== seq) yield* core.files.remove(snapshotKey(model.id, before))
   }).pipe(
-    // Without it a restart takes longer, no more.
-    Effect.catchAll((error) => Effect.logWarning(`no snapshot of ${model.id}: ${error.message}`)),
+    // A missing snapshot only makes a restart slower.
+    Effect.catchAll((error) => Effect.logWarning(`failed to write a snapshot of ${model.id}: ${error.message}`)),
   )
 
-/** The adapter as its snapshot has it. */
+/** Creates the adapter from its snapshot. */
 export const restoreSnapshot = (core: Core, model: Model): Effect.Effect<void, HostError | FileError> =>
   Effect.gen(function* () {
     yield* core.host.create(model.id, model.config)
     yield* core.host.restore(model.id, yield* core.files.read(snapshotKey(model.id, model.snapshot)), true)
   })
 
-/** A name that can be a part of a path. */
+/** Checks that a checkpoint name is valid as part of a path. */
 export const checkName = (name: string): Effect.Effect<string, Refusal> =>
   /^[\w][\w.\- ]{0,127}$/.test(name) && !name.includes("..")
     ? Effect.succeed(name)
     : Effect.fail(
-        bad("path", `"${name.slice(0, 80)}" is no name: letters, digits, ".", "-", "_" and spaces, at most 128`),
+        bad(
+          "path",
+          `"${name.slice(0, 80)}" is not a valid name; use at most 128 letters, digits, ".", "-", "_" and spaces`,
+        ),
       )
 
 export const pathOf = (trainingRunId: string, kind: Checkpoint.Kind, name: string): string =>
   Either.getOrThrow(Checkpoint.make({ trainingRunId, kind, name })).toString()
 
-/** Those that can be sampled from: a sampler ends with its session. */
+/** Returns the samplers of active sessions: a sampler ends with its session. */
 const openSamplers = ({ state }: Core) =>
   [...state.samplers.values()].filter(({ sessionId }) => state.sessions.get(sessionId)?.state === "active")
 
-/** Is it still the file of a checkpoint, or of a sampler? */
+/** Checks whether a checkpoint or an open sampler uses the file. */
 const isUsed = (core: Core, file: string): boolean =>
   [...core.state.checkpoints.values()].some((row) => row.file === file) ||
   openSamplers(core).some((sampler) => sampler.weights?.file === file)
 
-/** Removes a file that nobody has a use for any more. */
-export const forgetFile = (core: Core, file: string): Effect.Effect<void> =>
+/** Removes a weight file unless it is still in use. */
+export const removeUnusedFile = (core: Core, file: string): Effect.Effect<void> =>
   isUsed(core, file) ? Effect.void : Effect.ignore(core.files.remove(weightsKey(file)))
 
-/** Files that were written for what a killed process never said yes to, or has forgotten since. */
-export const removeStrays = (core: Core): Effect.Effect<void, FileError> => {
+/** Removes weight and snapshot files that nothing refers to, e.g. after a process was killed. */
+export const removeOrphanedFiles = (core: Core): Effect.Effect<void, FileError> => {
   const snapshots = new Set(
     [...core.state.models.values()]
-      .filter(({ state }) => state !== "gone")
+      .filter(({ state }) => state !== "unloaded")
       .map(({ id, snapshot }) => snapshotName(id, snapshot)),
   )
   const sweep = (folder: string, isKept: (name: string) => boolean) =>
@@ -126,14 +132,14 @@ export const removeStrays = (core: Core): Effect.Effect<void, FileError> => {
 export interface SaveOptions {
   readonly userMetadata?: CheckpointRow["userMetadata"]
   readonly ttlSeconds?: number | undefined
-  /** The number of the request. */
+  /** The sequence number of the request. */
   readonly seqId: number
 }
 
-/** Who saves: a model, by a request. */
+/** Identifies the request that saves a checkpoint. */
 export const savedBy = (model: Model, seqId: number): string => `${model.id} ${seqId}`
 
-/** The weights of a model under a file name of their own. */
+/** Writes the weights of a model to a new file. */
 export const writeWeights = (
   core: Core,
   model: Model,
@@ -142,12 +148,12 @@ export const writeWeights = (
   Effect.gen(function* () {
     const bytes = yield* core.host.save(model.id, optimizer)
     const file = randomUUID()
-    yield* Effect.mapError(core.files.write(weightsKey(file), bytes), broken)
+    yield* Effect.mapError(core.files.write(weightsKey(file), bytes), storageFailure)
     return { file, size: bytes.length }
   })
 
-/** The run of a copy: it was never trained here, and can be looked up like any other. */
-export const keepRun = (
+/** Stores a training run for copied weights. It was never trained here, but can be looked up like any other. */
+export const storeCopiedRun = (
   core: Core,
   id: string,
   { config, optimizerConfig, userMetadata }: CheckpointRow,
@@ -166,28 +172,28 @@ export const keepRun = (
     projectId,
     snapshot: -1,
   }
-  return Effect.map(Effect.mapError(core.store.put("model", id, row), broken), () => {
+  return Effect.map(Effect.mapError(core.store.put("model", id, row), storageFailure), () => {
     core.state.models.set(id, {
       ...row,
       lane: { ...newLane(id), closed: true },
       lastRequest: now,
-      state: "gone",
+      state: "unloaded",
       updates: 0,
     })
   })
 }
 
-/** Known from now on, and after a power cut. What was under the same name is no more. */
-export const keepCheckpoint = (
+/** Stores a checkpoint durably, replacing any previous one of the same name. */
+export const storeCheckpoint = (
   core: Core,
   row: CheckpointRow,
   event = "checkpoint_saved",
 ): Effect.Effect<void, Refusal> =>
   Effect.gen(function* () {
-    yield* Effect.mapError(core.store.put("checkpoint", row.path, row, { flushed: true }), broken)
+    yield* Effect.mapError(core.store.put("checkpoint", row.path, row, { flushed: true }), storageFailure)
     const before = core.state.checkpoints.get(row.path)
     core.state.checkpoints.set(row.path, row)
-    if (before !== undefined && before.file !== row.file) yield* forgetFile(core, before.file)
+    if (before !== undefined && before.file !== row.file) yield* removeUnusedFile(core, before.file)
     yield* record(core, row, event)
   })
 
@@ -198,9 +204,9 @@ export const record = (core: Core, row: CheckpointRow, event: string): Effect.Ef
 
 export const removeCheckpoint = (core: Core, row: CheckpointRow, event: string): Effect.Effect<void, Refusal> =>
   Effect.gen(function* () {
-    yield* Effect.mapError(core.store.remove("checkpoint", row.path), broken)
+    yield* Effect.mapError(core.store.remove("checkpoint", row.path), storageFailure)
     core.state.checkpoints.delete(row.path)
-    yield* forgetFile(core, row.file)
+    yield* removeUnusedFile(core, row.file)
     yield* record(core, row, event)
   })
 
@@ -213,7 +219,7 @@ export const saveCheckpoint = (
 ): Effect.Effect<CheckpointRow, HostError | Refusal> =>
   Effect.gen(function* () {
     const before = core.state.checkpoints.get(pathOf(model.id, kind, name))
-    // Killed between keeping it and telling so.
+    // The process was killed after the checkpoint was stored, but before the result was.
     if (before?.savedBy === savedBy(model, options.seqId)) return before
     const { file, size } = yield* writeWeights(core, model, kind === "training")
     const createdAt = yield* Clock.currentTimeMillis
@@ -234,14 +240,14 @@ export const saveCheckpoint = (
       file,
       savedBy: savedBy(model, options.seqId),
     }
-    yield* keepCheckpoint(core, row)
+    yield* storeCheckpoint(core, row)
     return row
   })
 
 export const readWeights = (core: Core, file: string): Effect.Effect<Uint8Array, Refusal> =>
-  Effect.mapError(core.files.read(weightsKey(file)), broken)
+  Effect.mapError(core.files.read(weightsKey(file)), storageFailure)
 
-/** Of what is still open, everybody hears that it will not be. */
+/** Refuses all unfinished futures with 410. */
 const settleAll = (core: Core, futures: Iterable<Future>, detail: string): Effect.Effect<void> =>
   Effect.forEach(
     [...futures].filter(({ status }) => status !== "done"),
@@ -249,32 +255,34 @@ const settleAll = (core: Core, futures: Iterable<Future>, detail: string): Effec
     { discard: true },
   )
 
-/** Ends a model: its weights are gone, its run and checkpoints stay. */
+/** Unloads a model and deletes its snapshot; its run and checkpoints remain. */
 export const dropModel = (core: Core, model: Model): Effect.Effect<void> =>
   Effect.gen(function* () {
-    if (model.state === "gone") return
-    model.state = "gone"
+    if (model.state === "unloaded") return
+    model.state = "unloaded"
     model.lane.closed = true
-    yield* settleAll(core, model.lane.held.values(), `Model ${model.id} is gone`)
+    yield* settleAll(core, model.lane.held.values(), `Model ${model.id} was unloaded`)
     model.lane.held.clear()
     yield* Effect.ignore(core.host.drop(model.id))
     if (model.snapshot >= 0) yield* Effect.ignore(core.files.remove(snapshotKey(model.id, model.snapshot)))
   })
 
-/** What the host has open, and nobody samples from any more. */
+/** Closes samplers that are no longer used. */
 const closeUnused = (core: Core): Effect.Effect<void> => {
   const used = new Set(openSamplers(core).map(({ baseModel, weights }) => weights?.file ?? baseModel))
   return Effect.forEach(
-    [...core.state.opened.keys()].filter((key) => !used.has(key) && (core.state.talking.get(key) ?? 0) === 0),
+    [...core.state.openSamplers.keys()].filter(
+      (key) => !used.has(key) && (core.state.activeCompletions.get(key) ?? 0) === 0,
+    ),
     (key) => {
-      core.state.opened.delete(key)
-      return Effect.zipRight(Effect.ignore(core.host.closeSampler(key)), forgetFile(core, key))
+      core.state.openSamplers.delete(key)
+      return Effect.zipRight(Effect.ignore(core.host.closeSampler(key)), removeUnusedFile(core, key))
     },
     { discard: true },
   )
 }
 
-/** The end of a session, however it comes: models and samplers end with it, checkpoints and what was counted stay. */
+/** Ends a session with its models and samplers; checkpoints and usage remain. */
 export const endSession = (
   core: Core,
   session: Session,
@@ -294,6 +302,6 @@ export const endSession = (
     )
     yield* closeUnused(core)
     for (const { weights } of session.samplers.values())
-      if (weights !== undefined) yield* forgetFile(core, weights.file)
+      if (weights !== undefined) yield* removeUnusedFile(core, weights.file)
     yield* Effect.ignore(core.store.put("session", session.id, sessionRow(session)))
   })

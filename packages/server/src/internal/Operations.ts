@@ -1,6 +1,6 @@
 /**
- * What a model can be asked for. Each operation is read and checked here, and becomes a job: when it arrives, and again
- * from its stored body after a restart.
+ * Decodes and validates the operations of a model and turns them into jobs, both when a request arrives and when its
+ * stored body is replayed after a restart.
  */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
@@ -14,11 +14,11 @@ import * as ResultMessages from "effect-tinker/protocol/ResultMessages"
 import * as Routing from "effect-tinker/protocol/Routing"
 import * as TensorData from "effect-tinker/TensorData"
 import { HostError, type PassOutput, type Tensor, type Update } from "../ModelHost.ts"
-import * as Breath from "./Breath.ts"
 import { type Call, isProtobuf, jsonOf, read } from "./Call.ts"
 import * as Canonical from "./Canonical.ts"
 import { check } from "./CheckPass.ts"
 import { baseModelOf, type Core } from "./Core.ts"
+import { yieldToEventLoop } from "./EventLoop.ts"
 import * as Models from "./Models.ts"
 import * as Owned from "./Owned.ts"
 import { ownerOf } from "./Auth.ts"
@@ -26,7 +26,7 @@ import { bad, invalid, Refusal } from "./Refusal.ts"
 import { makeSampler } from "./Samplers.ts"
 import type { Job, Model, Payload } from "./State.ts"
 
-/** A request of a model that makes sense. */
+/** A valid request of a model. */
 export interface Prepared {
   readonly model: Model
   readonly seq: number
@@ -36,7 +36,7 @@ export interface Prepared {
 
 type Prepare = (core: Core, call: Call) => Effect.Effect<Prepared, Refusal>
 
-/** What the model and the number of a request are, even if the rest of it makes no sense. */
+/** Returns the model and the sequence number of a request, even if the rest of it is invalid. */
 export const addressOf = (call: Call): { readonly modelId: string; readonly seq: number } | undefined => {
   if (isProtobuf(call.request))
     return Option.getOrUndefined(
@@ -61,12 +61,12 @@ const bodyHash = (call: Call, without: ReadonlyArray<string> = []): string => {
   )
 }
 
-/** A model that could not be made does nothing. */
+/** Fails if the model is not loaded. */
 const onModel = <E>(model: Model, run: Effect.Effect<Payload, E>): Effect.Effect<Payload, E | HostError> =>
   Effect.suspend((): Effect.Effect<Payload, E | HostError> =>
     model.state === "ready"
       ? run
-      : new HostError({ reason: "invalid", message: `Model ${model.id} could not be made or is gone` }),
+      : new HostError({ reason: "invalid", message: `Model ${model.id} failed to load or was unloaded` }),
   )
 
 interface Work {
@@ -101,15 +101,15 @@ const readPass = (call: Call, path: "forward" | "forward_backward"): Effect.Effe
     const { body, headers } = call.request
     const encoding = headers["content-encoding"] ?? "identity"
     if (encoding !== "identity")
-      return yield* new Refusal({ status: 415, detail: `content-encoding ${encoding} is not read here` })
-    const strange = (problem: string) => new Refusal({ status: 422, detail: problem })
+      return yield* new Refusal({ status: 415, detail: `unsupported content-encoding: ${encoding}` })
+    const invalidMessage = (problem: string) => new Refusal({ status: 422, detail: problem })
     if (isProtobuf(call.request)) {
-      const message = yield* Either.mapLeft(PassRequest.message(body), strange)
-      yield* Breath.after(body.length)
-      return yield* Either.mapLeft(PassRequest.fromMessage(message), strange)
+      const message = yield* Either.mapLeft(PassRequest.message(body), invalidMessage)
+      yield* yieldToEventLoop(body.length)
+      return yield* Either.mapLeft(PassRequest.fromMessage(message), invalidMessage)
     }
     const json = yield* jsonOf(call)
-    yield* Breath.after(body.length)
+    yield* yieldToEventLoop(body.length)
     return path === "forward"
       ? PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBody, json), invalid))
       : PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBackwardBody, json), invalid))
@@ -139,22 +139,22 @@ const pass =
       const request = yield* readPass(call, path)
       const model = yield* Owned.model(core, call, request.modelId)
       const base = baseModelOf(core, model.config.baseModel)
-      if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is not served any more`)
-      const breath = Breath.after(call.request.body.length)
-      yield* breath
+      if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is no longer served`)
+      const pause = yieldToEventLoop(call.request.body.length)
+      yield* pause
       const checked = yield* check(request, base)
-      yield* breath
+      yield* pause
       const hash = Canonical.ofPass(request)
-      yield* breath
+      yield* pause
       const tokens = checked.examples.reduce((sum, example) => sum + example.tokens.length, 0)
       return prepared({
         model,
         seq: request.seqId,
         hash,
         run: Effect.suspend(() => core.host.pass(model.id, checked)).pipe(
-          Effect.zipLeft(breath),
+          Effect.zipLeft(pause),
           Effect.map(passPayload),
-          Effect.zipLeft(breath),
+          Effect.zipLeft(pause),
         ),
         changes: !request.forwardOnly,
         counts: [{ kind: "training", count: tokens }],
@@ -171,8 +171,8 @@ const updateOf = (params: typeof Training.OptimStepRequest.Type): Update | undef
   return { ...Optimizer.adam({ beta1, gradClipNorm, learningRate }), type }
 }
 
-/** A name with the rule by which numbers of several requests become one. */
-const named = (metrics: Readonly<Record<string, number>>) =>
+/** Adds the suffix that defines how the metric is combined across requests, where it is missing. */
+const withReduction = (metrics: Readonly<Record<string, number>>) =>
   Object.fromEntries(
     Object.entries(metrics).map(([name, value]) => [name.includes(":") ? name : `${name}:unique`, value]),
   )
@@ -186,14 +186,14 @@ const optimStep: Prepare = (core, call) =>
     if (update.type !== model.config.optimizer)
       return yield* bad(
         update.type === "adamw" ? "adam_params" : "optimizer_params",
-        `the model was created for ${model.config.optimizer}, not for ${update.type}`,
+        `the model was created with the optimizer ${model.config.optimizer}, got ${update.type}`,
       )
     return prepared({
       model,
       seq: input.seqId,
       hash: bodyHash(call),
       run: Effect.map(core.host.step(model.id, update), (metrics) =>
-        Models.result(Training.OptimStepResult, { metrics: named(metrics) }),
+        Models.result(Training.OptimStepResult, { metrics: withReduction(metrics) }),
       ),
       changes: true,
       after: Effect.suspend(() =>
@@ -218,7 +218,7 @@ const saveWeights: Prepare = (core, call) =>
         const before = core.state.checkpoints.get(path)
         const isOwn = before?.savedBy === Models.savedBy(model, input.seqId)
         if (input.overwrite !== true && before !== undefined && !isOwn)
-          return bad("path", `${path} exists already; "overwrite": true replaces it`)
+          return bad("path", `${path} already exists; set "overwrite": true to replace it`)
         return Effect.as(
           Models.saveCheckpoint(core, model, "training", name, input),
           Models.result(Training.SaveWeightsResult, { path }),
@@ -235,7 +235,7 @@ const saveWeightsExternal: Prepare = (core, call) =>
     const model = yield* Owned.model(core, call, input.modelId)
     const name = yield* Models.checkName(input.path)
     if ((input.ageEncryptionRecipients ?? []).length > 0)
-      return yield* bad("age_encryption_recipients", "files are not encrypted here; leave it out")
+      return yield* bad("age_encryption_recipients", "encryption is not supported; omit it")
     return prepared({
       model,
       seq: input.seqId,
@@ -248,11 +248,11 @@ const saveWeightsExternal: Prepare = (core, call) =>
     })
   })
 
-const saved = (told: Partial<typeof Training.SaveWeightsForSamplerResult.Type>): Payload =>
+const savedForSampler = (result: Partial<typeof Training.SaveWeightsForSamplerResult.Type>): Payload =>
   Models.result(Training.SaveWeightsForSamplerResult, {
     path: Option.none(),
     samplingSessionId: Option.none(),
-    ...told,
+    ...result,
   })
 
 const saveWeightsForSampler: Prepare = (core, call) =>
@@ -274,15 +274,15 @@ const saveWeightsForSampler: Prepare = (core, call) =>
               weights: { file, config: model.config },
               clients: 0,
             })
-            return saved({ samplingSessionId: Option.some(sampler.id) })
+            return savedForSampler({ samplingSessionId: Option.some(sampler.id) })
           })
         : Effect.map(Models.saveCheckpoint(core, model, "sampler", yield* Models.checkName(path), input), (row) =>
-            saved({ path: Option.some(row.path) }),
+            savedForSampler({ path: Option.some(row.path) }),
           )
     return prepared({
       model,
       seq: input.seqId,
-      // The reference takes another number for the sampler every time it asks again, and means the same save.
+      // The official SDK sends a new sampler number with every retry of the same save.
       hash: bodyHash(call, ["sampling_session_seq_id"]),
       run,
       changes: false,
@@ -299,7 +299,7 @@ const loadWeights: Prepare = (core, call) =>
     if (config.baseModel !== model.config.baseModel || config.rank !== model.config.rank)
       return yield* bad(
         "path",
-        `it is of ${config.baseModel} with rank ${config.rank}, the model of ${model.config.baseModel} with rank ${model.config.rank}`,
+        `the checkpoint is for ${config.baseModel} with rank ${config.rank}, but the model is ${model.config.baseModel} with rank ${model.config.rank}`,
       )
     return prepared({
       model,
@@ -307,18 +307,18 @@ const loadWeights: Prepare = (core, call) =>
       hash: bodyHash(call),
       run: Models.readWeights(core, row.file).pipe(
         Effect.flatMap((weights) => core.host.restore(model.id, weights, input.optimizer)),
-        // The checkpoint may be deleted as soon as this is told.
+        // The client may delete the checkpoint as soon as it has the result.
         Effect.zipRight(Models.snapshot(core, model, input.seqId)),
         Effect.as(
           Models.result(Training.LoadWeightsResult, { path: Option.some(row.path), modelId: Option.some(model.id) }),
         ),
       ),
       changes: true,
-      after: Models.forgetBodies(core, model),
+      after: Models.dropBodies(core, model),
     })
   })
 
-/** A checkpoint that can be trained on from. */
+/** Finds a checkpoint from which training can continue. */
 export const trainingWeights = (
   core: Core,
   call: Call,
@@ -332,11 +332,11 @@ export const trainingWeights = (
       ? row
       : yield* bad(
           "path",
-          `${path} is for ${row.kind === "sampler" ? "sampling" : "use elsewhere"}, not to train on from`,
+          `${path} holds ${row.kind === "sampler" ? "sampler" : "external"} weights; training can only continue from training weights`,
         )
   })
 
-/** By the name that the store knows. */
+/** The operations, by the name under which they are stored. */
 export const operations: Readonly<Record<string, Prepare>> = {
   forward: pass("forward"),
   forward_backward: pass("forward_backward"),

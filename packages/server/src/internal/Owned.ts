@@ -1,60 +1,63 @@
-/** What a caller may see: its own, and nothing that tells whether there is more. */
+/**
+ * Looks up objects of the caller. Objects of other owners are reported as not found, so their existence is not
+ * disclosed.
+ */
 import * as Effect from "effect/Effect"
 import type { Core } from "./Core.ts"
 import { found, type Refusal, refuse } from "./Refusal.ts"
 import type { CheckpointRow, Future, Model, Sampler, Session } from "./State.ts"
 
-interface Asking {
+interface Caller {
   readonly owner: string
   readonly now: number
 }
 
 const own = <A extends { readonly owner: string }>(
-  { owner }: Asking,
+  { owner }: Caller,
   value: A | undefined,
   what: string,
 ): Effect.Effect<A, Refusal> => found(value?.owner === owner ? value : undefined, what)
 
-/** Any session of the caller, over or not. */
-export const anySession = ({ state }: Core, asking: Asking, id: string): Effect.Effect<Session, Refusal> =>
-  own(asking, state.sessions.get(id), `Session ${id}`)
+/** Finds a session of the caller, active or not. */
+export const anySession = ({ state }: Core, caller: Caller, id: string): Effect.Effect<Session, Refusal> =>
+  own(caller, state.sessions.get(id), `Session ${id}`)
 
-/** A session that is still on. That it is asked about keeps it so. */
-export const session = (core: Core, asking: Asking, id: string): Effect.Effect<Session, Refusal> =>
-  Effect.flatMap(anySession(core, asking, id), (session) => {
+/** Finds an active session of the caller, and keeps it alive. */
+export const session = (core: Core, caller: Caller, id: string): Effect.Effect<Session, Refusal> =>
+  Effect.flatMap(anySession(core, caller, id), (session) => {
     if (session.state !== "active") return refuse(410, `Session ${id} is ${session.state}`)
-    session.lastSeen = asking.now
+    session.lastSeen = caller.now
     return Effect.succeed(session)
   })
 
-export const model = (core: Core, asking: Asking, id: string): Effect.Effect<Model, Refusal> =>
-  Effect.flatMap(own(asking, core.state.models.get(id), `Model ${id}`), (model) => {
-    if (model.sessionId === "") return refuse(404, `${id} is a copy of weights, not a model that is trained`)
-    return Effect.flatMap(session(core, asking, model.sessionId), () => {
-      if (model.state === "gone") return refuse(404, `Model ${id} was unloaded`)
-      model.lastRequest = asking.now
+export const model = (core: Core, caller: Caller, id: string): Effect.Effect<Model, Refusal> =>
+  Effect.flatMap(own(caller, core.state.models.get(id), `Model ${id}`), (model) => {
+    if (model.sessionId === "") return refuse(404, `${id} is a copy of weights, not a model in training`)
+    return Effect.flatMap(session(core, caller, model.sessionId), () => {
+      if (model.state === "unloaded") return refuse(404, `Model ${id} was unloaded`)
+      model.lastRequest = caller.now
       return Effect.succeed(model)
     })
   })
 
-export const anySampler = ({ state }: Core, asking: Asking, id: string): Effect.Effect<Sampler, Refusal> =>
-  own(asking, state.samplers.get(id), `Sampler ${id}`)
+export const anySampler = ({ state }: Core, caller: Caller, id: string): Effect.Effect<Sampler, Refusal> =>
+  own(caller, state.samplers.get(id), `Sampler ${id}`)
 
-export const sampler = (core: Core, asking: Asking, id: string): Effect.Effect<Sampler, Refusal> =>
-  Effect.tap(anySampler(core, asking, id), ({ sessionId }) => session(core, asking, sessionId))
+export const sampler = (core: Core, caller: Caller, id: string): Effect.Effect<Sampler, Refusal> =>
+  Effect.tap(anySampler(core, caller, id), ({ sessionId }) => session(core, caller, sessionId))
 
-export const future = (core: Core, asking: Asking, id: string): Effect.Effect<Future, Refusal> =>
-  Effect.tap(own(asking, core.state.futures.get(id), `Future ${id}`), ({ sessionId }) =>
+export const future = (core: Core, caller: Caller, id: string): Effect.Effect<Future, Refusal> =>
+  Effect.tap(own(caller, core.state.futures.get(id), `Future ${id}`), ({ sessionId }) =>
     Effect.sync(() => {
       const session = core.state.sessions.get(sessionId)
-      if (session?.state === "active") session.lastSeen = asking.now
+      if (session?.state === "active") session.lastSeen = caller.now
     }),
   )
 
-/** A checkpoint that the caller made, or that everybody may use, or that a token opens. */
+/** Finds a checkpoint that the caller owns, that is public, or whose owner is among `owners`. */
 export const checkpoint = (
   { state }: Core,
-  { now, owner }: Asking,
+  { now, owner }: Caller,
   path: string,
   owners: ReadonlyArray<string | undefined> = [],
 ): Effect.Effect<CheckpointRow, Refusal> => {

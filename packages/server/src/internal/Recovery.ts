@@ -1,4 +1,4 @@
-/** After a start: everything that was acknowledged is there again, and what was not finished goes on. */
+/** Restores all acknowledged state at startup and resumes unfinished work. */
 import * as Clock from "effect/Clock"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -13,8 +13,8 @@ import type { Core } from "./Core.ts"
 import * as Futures from "./Futures.ts"
 import * as Models from "./Models.ts"
 import { operations } from "./Operations.ts"
-import { begin } from "./routes/Sampling.ts"
-import { remaking } from "./routes/Training.ts"
+import { startSample } from "./routes/Sampling.ts"
+import { recreationJob } from "./routes/Training.ts"
 import { sampleJob, unsafeSampler } from "./Samplers.ts"
 import {
   type CheckpointRow,
@@ -28,7 +28,7 @@ import {
 
 const decodeAccepted = Schema.decodeSync(Schema.parseJson(Accepted))
 
-/** The request as it came. */
+/** Rebuilds the original request. */
 const callOf = ({ body, contentType, owner }: StoredFuture, now: number): Call => ({
   request: {
     method: "POST",
@@ -60,13 +60,13 @@ const futureOf = (core: Core, row: StoredFuture): Future => {
   return future
 }
 
-/** A request whose work can't be done again, e.g. because what it needs is gone. */
+/** Fails a request that cannot be repeated, e.g. because an object that it needs no longer exists. */
 const giveUp = (core: Core, future: Future, error: string): Effect.Effect<void> =>
   Futures.settle(core, future, { _tag: "Failed", error, category: "server" })
 
 /**
- * A model as it was: the snapshot, then every update since, in order. The same work on the same weights gives the same
- * numbers, so that what clients were told stays true.
+ * Restores a model from its snapshot and repeats every later update in order. The same work on the same weights gives
+ * the same numbers, so results that clients already have remain valid.
  */
 const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture>): Effect.Effect<void> =>
   Effect.gen(function* () {
@@ -80,18 +80,18 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
       lane.taken.set(seq, { future })
       const done = row.state !== "queued"
       if (done) lane.next = Math.max(lane.next, seq + 1)
-      // Killed between the snapshot of a model that was made, and telling so: it is made again.
+      // The process was killed after the snapshot, but before the result was stored: the model is created again.
       else if (seq === 0) model.snapshot = -1
-      // The snapshot has it, or there is nothing to repeat.
+      // Covered by the snapshot, or nothing to repeat.
       if (done && seq <= model.snapshot) continue
       if (done && row.body === null) continue
       const call = callOf(row, now)
-      const prepared = seq === 0 ? yield* Effect.either(remaking(core, model, row.operation, call)) : undefined
+      const prepared = seq === 0 ? yield* Effect.either(recreationJob(core, model, row.operation, call)) : undefined
       if (prepared !== undefined) {
         if (prepared._tag === "Left") return yield* Effect.fail(prepared.left)
         future.job = prepared.right
       } else {
-        // Read again when its turn has come: a checkpoint that it loads may be one that is only saved before it.
+        // Prepared only when its turn comes: it may load a checkpoint that an earlier request of this list saves.
         future.job = {
           changes: true,
           baseModel: model.config.baseModel,
@@ -108,7 +108,7 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
       if (done) {
         const { job } = future
         future.job = undefined
-        // What failed then fails now.
+        // A request that failed before is expected to fail again.
         if (job !== undefined) repeat.push(row.state === "result" ? job.run : Effect.ignore(job.run))
       } else open.push(future)
     }
@@ -119,14 +119,15 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
     for (const run of repeat) yield* run
     model.updates = repeat.length
     for (const future of open) lane.held.set(future.seq ?? 0, future)
-    yield* Futures.pump(core, lane)
+    yield* Futures.startNext(core, lane)
   }).pipe(
     Effect.catchAll((error) =>
       Effect.gen(function* () {
-        yield* Effect.logError(`${model.id} could not be made again: ${error.message}`)
+        yield* Effect.logError(`failed to restore ${model.id}: ${error.message}`)
         for (const row of rows) {
           const future = core.state.futures.get(row.id) ?? futureOf(core, row)
-          if (future.status !== "done") yield* giveUp(core, future, `the model could not be made again after a restart`)
+          if (future.status !== "done")
+            yield* giveUp(core, future, "the model could not be restored after a server restart")
         }
         yield* Models.dropModel(core, model)
       }),
@@ -138,7 +139,7 @@ const recoverSample = (core: Core, row: StoredFuture): Effect.Effect<void> =>
     const future = futureOf(core, row)
     const sampler = core.state.samplers.get(row.lane)
     if (sampler === undefined) {
-      if (future.status !== "done") yield* giveUp(core, future, "the sampler is gone")
+      if (future.status !== "done") yield* giveUp(core, future, "the sampler no longer exists")
       return
     }
     sampler.taken.set(row.seq ?? 0, future)
@@ -152,17 +153,23 @@ const recoverSample = (core: Core, row: StoredFuture): Effect.Effect<void> =>
     )
     if (job._tag === "Left") return yield* giveUp(core, future, job.left.message)
     future.job = job.right
-    yield* begin(core, sampler, future)
+    yield* startSample(core, sampler, future)
   })
 
 export const recover = (core: Core): Effect.Effect<void, StoreError | FileError> =>
   Effect.gen(function* () {
     const { state, store } = core
     const now = yield* Clock.currentTimeMillis
-    // The shapes are those that this version wrote: the store refuses what a newer one did.
+    // The row types hold because the store refuses data of newer versions.
     for (const row of (yield* store.all("session")) as ReadonlyArray<SessionRow>)
-      // Nobody could be heard while the server was away.
-      state.sessions.set(row.id, { ...row, lastSeen: now, isForgotten: false, models: new Map(), samplers: new Map() })
+      // Clients could not send heartbeats while the server was down.
+      state.sessions.set(row.id, {
+        ...row,
+        lastSeen: now,
+        resultsDropped: false,
+        models: new Map(),
+        samplers: new Map(),
+      })
     for (const row of (yield* store.all("checkpoint")) as ReadonlyArray<CheckpointRow>)
       state.checkpoints.set(row.path, row)
     for (const row of (yield* store.all("sampler")) as ReadonlyArray<SamplerRow>) {
@@ -177,7 +184,7 @@ export const recover = (core: Core): Effect.Effect<void, StoreError | FileError>
         ...row,
         lane: newLane(row.id),
         lastRequest: row.createdAt,
-        state: isActive ? "making" : "gone",
+        state: isActive ? "creating" : "unloaded",
         updates: 0,
       }
       model.lane.closed = !isActive
@@ -186,11 +193,11 @@ export const recover = (core: Core): Effect.Effect<void, StoreError | FileError>
     }
     for (const { lane, seq } of (yield* store.all("refused")) as ReadonlyArray<{ lane: string; seq: number }>)
       state.models.get(lane)?.lane.taken.set(seq, "refused")
-    yield* Models.removeStrays(core)
+    yield* Models.removeOrphanedFiles(core)
     const byModel = new Map<string, Array<StoredFuture>>()
     for (const row of yield* store.futures) {
       const model = state.models.get(row.lane)
-      if (model !== undefined && model.state === "making") {
+      if (model !== undefined && model.state === "creating") {
         const rows = byModel.get(row.lane) ?? []
         rows.push(row)
         byModel.set(row.lane, rows)

@@ -1,4 +1,4 @@
-/** A request that is not done, and what is said about it. */
+/** A refused request: the HTTP status and the detail of the response. */
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import type { Problem } from "effect-tinker/protocol/Routing"
@@ -16,7 +16,7 @@ export class Refusal extends Data.TaggedError("Refusal")<{
 export const refuse = (status: number, detail: unknown): Effect.Effect<never, Refusal> =>
   Effect.fail(new Refusal({ status, detail }))
 
-/** As the OpenAI-compatible endpoints tell it. */
+/** Converts a refusal to the error format of the OpenAI-compatible endpoints. */
 export const asOpenAi = ({ message, status }: Refusal) => ({
   error: {
     message,
@@ -28,7 +28,7 @@ export const asOpenAi = ({ message, status }: Refusal) => ({
 
 export const invalid = (problems: ReadonlyArray<Problem>): Refusal => new Refusal({ status: 422, detail: problems })
 
-/** A field that was read and makes no sense. */
+/** Refuses a field with an invalid value. */
 export const bad = (field: string, problem: string): Refusal =>
   new Refusal({ status: 400, detail: `${field}: ${problem}` })
 

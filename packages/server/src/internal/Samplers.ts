@@ -1,4 +1,4 @@
-/** Samplers: weights that never change, and the samples that are drawn from them. */
+/** Manages samplers, which hold immutable weights, and runs samples on them. */
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
@@ -12,7 +12,7 @@ import { createHash } from "node:crypto"
 import type * as ModelHost from "../ModelHost.ts"
 import { tokensOf } from "./CheckPass.ts"
 import { baseModelOf, type Core } from "./Core.ts"
-import { broken, readWeights } from "./Models.ts"
+import { storageFailure, readWeights } from "./Models.ts"
 import { bad, type Refusal } from "./Refusal.ts"
 import type { Counted, Job, Payload, Sampler, SamplerRow } from "./State.ts"
 
@@ -27,22 +27,22 @@ export const samplerRow = ({ finished: _finished, more: _more, taken: _taken, ..
 
 export const makeSampler = (core: Core, row: SamplerRow): Effect.Effect<Sampler, Refusal> =>
   Effect.gen(function* () {
-    yield* Effect.mapError(core.store.put("sampler", row.id, row), broken)
+    yield* Effect.mapError(core.store.put("sampler", row.id, row), storageFailure)
     const sampler = unsafeSampler(row)
     core.state.samplers.set(row.id, sampler)
     core.state.sessions.get(row.sessionId)?.samplers.set(row.id, sampler)
     return sampler
   })
 
-/** Opened by the first who samples; a failure is tried again by the next. */
-export const opened = (
+/** Opens a sampler on first use. A failure is not cached, so the next call tries again. */
+export const openSampler = (
   core: Core,
   baseModel: string,
   weights: SamplerRow["weights"],
 ): Effect.Effect<string, ModelHost.HostError | Refusal> =>
   Effect.gen(function* () {
     const key = weights?.file ?? baseModel
-    const known = core.state.opened.get(key)
+    const known = core.state.openSamplers.get(key)
     if (known !== undefined) return yield* Effect.as(known, key)
     const open = yield* Effect.cached(
       Effect.gen(function* () {
@@ -51,9 +51,9 @@ export const opened = (
             ? undefined
             : { config: weights.config, weights: yield* readWeights(core, weights.file) }
         yield* core.host.openSampler(key, baseModel, adapter)
-      }).pipe(Effect.tapError(() => Effect.sync(() => core.state.opened.delete(key)))),
+      }).pipe(Effect.tapError(() => Effect.sync(() => core.state.openSamplers.delete(key)))),
     )
-    core.state.opened.set(key, open)
+    core.state.openSamplers.set(key, open)
     return yield* Effect.as(open, key)
   })
 
@@ -75,7 +75,7 @@ const topkOf = (topk: ModelHost.Topk | undefined, k: number): Option.Option<Topk
   return Option.some({ k, length, tokenIds, logprobs })
 }
 
-/** Only the last rows, where so asked; the others are not told. */
+/** Clears the first rows, which were not requested. */
 const withoutFirst = (topk: ModelHost.Topk, rows: number): ModelHost.Topk => ({
   ...topk,
   logprobs: topk.logprobs.slice().fill(Number.NaN, 0, Math.max(0, rows) * topk.k),
@@ -90,8 +90,8 @@ const drawsOf = ({ promptDraws }: ModelHost.SampleOutput, k: number) =>
     }
   })
 
-/** In the shape and layout of what was asked; 0 where nothing was. */
-const targetsTold = ({ targets }: ModelHost.SampleOutput, asked: SampleRequest["targetPromptLogprobs"]) =>
+/** Encodes the target log probabilities in the shape and layout of the request; cells without a target are 0. */
+const encodeTargets = ({ targets }: ModelHost.SampleOutput, asked: SampleRequest["targetPromptLogprobs"]) =>
   Option.map(
     Option.all([Option.fromNullable(targets), Option.fromNullable(asked)]),
     ([logprobs, { data, shape, sparse }]) => {
@@ -106,7 +106,7 @@ const targetsTold = ({ targets }: ModelHost.SampleOutput, asked: SampleRequest["
   )
 
 const payloadOf = (output: ModelHost.SampleOutput, request: SampleRequest, length: number): Payload => {
-  const untold = request.promptLogprobsLastN === undefined ? 0 : length - request.promptLogprobsLastN
+  const hidden = request.promptLogprobsLastN === undefined ? 0 : length - request.promptLogprobsLastN
   return ResultMessages.samplePayload(
     {
       sequences: output.sequences.map(({ logprobs, stopReason, tokens, topk }) => ({
@@ -117,21 +117,21 @@ const payloadOf = (output: ModelHost.SampleOutput, request: SampleRequest, lengt
         sequenceId: Option.none(),
       })),
       promptLogprobs: Option.map(Option.fromNullable(output.promptLogprobs), (logprobs) =>
-        logprobs.slice().fill(Number.NaN, 0, untold),
+        logprobs.slice().fill(Number.NaN, 0, hidden),
       ),
       topkPromptLogprobs: topkOf(
-        output.topkPrompt && withoutFirst(output.topkPrompt, untold),
+        output.topkPrompt && withoutFirst(output.topkPrompt, hidden),
         request.topkPromptLogprobs ?? 0,
       ),
       promptCacheHitTokens: 0,
-      targetPromptLogprobs: targetsTold(output, request.targetPromptLogprobs),
+      targetPromptLogprobs: encodeTargets(output, request.targetPromptLogprobs),
       promptAltTokens: drawsOf(output, request.promptAltTokensK ?? 0),
     },
     "protobuf",
   )
 }
 
-/** The cells that name a token: row i of what is asked is about token i + 1 of the prompt, and -1 asks for nothing. */
+/** Returns the requested targets: row i of the request refers to prompt token i + 1, and -1 means no target. */
 const targetsOf = (request: SampleRequest, base: ModelHost.BaseModel, length: number) =>
   Either.gen(function* () {
     const asked = request.targetPromptLogprobs
@@ -154,18 +154,18 @@ const targetsOf = (request: SampleRequest, base: ModelHost.BaseModel, length: nu
         return yield* Either.left(
           bad(
             `${field}[${i}]`,
-            `${token} is not in the vocabulary of ${base.name} (0 to ${base.vocabSize - 1}), nor -1`,
+            `${token} is neither -1 nor in the vocabulary of ${base.name} (0 to ${base.vocabSize - 1})`,
           ),
         )
       positions.push(row + 1)
       tokens.push(token)
     }
     return tokens.length === 0
-      ? yield* Either.left(bad(field, "names no token"))
+      ? yield* Either.left(bad(field, "contains no token"))
       : { positions: Int32Array.from(positions), tokens: Int32Array.from(tokens) }
   })
 
-/** So many likeliest tokens are told at the most. */
+/** Checks that at most as many tokens are requested per position as the vocabulary has. */
 const checkWidths = (request: SampleRequest, base: ModelHost.BaseModel) =>
   Either.all(
     (
@@ -192,7 +192,7 @@ const stopsOf = (stop: NonNullable<SampleRequest["samplingParams"]>["stop"], bas
   }
 }
 
-/** The job of a sample, checked. */
+/** Validates a sample request and creates its job. */
 export const sampleJob = (
   core: Core,
   sampler: Pick<Sampler, "id" | "baseModel" | "weights">,
@@ -200,13 +200,16 @@ export const sampleJob = (
 ): Effect.Effect<Job, Refusal> =>
   Effect.gen(function* () {
     const base = baseModelOf(core, sampler.baseModel)
-    if (base === undefined) return yield* bad("sampling_session_id", `${sampler.baseModel} is not served any more`)
+    if (base === undefined) return yield* bad("sampling_session_id", `${sampler.baseModel} is no longer served`)
     const prompt = yield* tokensOf(request.prompt, base, "prompt")
     const room = base.maxContextLength - prompt.length
     const { maxTokens, seed, stop, temperature = 1, topK = -1, topP = 1 } = request.samplingParams ?? {}
     const only = request.promptLogprobs === true || request.targetPromptLogprobs !== undefined
     if (room <= 0 && !only)
-      return yield* bad("prompt", `fills the context of ${base.name} (${base.maxContextLength}): nothing can follow`)
+      return yield* bad(
+        "prompt",
+        `fills the context of ${base.name} (${base.maxContextLength} tokens), which leaves no room for new tokens`,
+      )
     const numSamples = request.numSamples ?? 1
     if (numSamples > 1024) return yield* bad("num_samples", `expected at most 1024, got ${numSamples}`)
     yield* checkWidths(request, base)
@@ -214,7 +217,7 @@ export const sampleJob = (
     if (last !== undefined && last > prompt.length - 1)
       return yield* bad(
         "prompt_logprobs_last_n",
-        `expected at most ${prompt.length - 1}, the tokens after the first, got ${last}`,
+        `expected at most ${prompt.length - 1}, the number of tokens after the first, got ${last}`,
       )
     const asked: ModelHost.SampleRequest = {
       prompt,
@@ -233,7 +236,7 @@ export const sampleJob = (
     }
     const counts: Array<Counted> = [{ kind: "sampling_prefill", count: prompt.length }]
     return {
-      run: Effect.flatMap(opened(core, sampler.baseModel, sampler.weights), (key) =>
+      run: Effect.flatMap(openSampler(core, sampler.baseModel, sampler.weights), (key) =>
         Effect.map(core.host.sample(key, asked), (output) => {
           const drawn = output.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0)
           counts.push({ kind: "sampling_sample", count: drawn })

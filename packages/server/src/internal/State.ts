@@ -1,6 +1,6 @@
 /**
- * What the server knows while it runs. Plain values that change, each change in one synchronous step; what must outlive
- * the process is written to the store before anybody hears of it.
+ * Holds the in-memory state of the server as mutable values. Each change is one synchronous step; persistent data is
+ * written to the store before a client is told about it.
  */
 import type * as Deferred from "effect/Deferred"
 import type * as Effect from "effect/Effect"
@@ -28,13 +28,13 @@ export interface SessionRow {
 
 export interface Session extends SessionRow {
   lastSeen: number
-  /** Are its results gone? */
-  isForgotten: boolean
+  /** Whether its results were deleted. */
+  resultsDropped: boolean
   readonly models: Map<string, Model>
   readonly samplers: Map<string, Sampler>
 }
 
-/** A result as it travels. */
+/** An encoded result. */
 export interface Payload {
   readonly contentType: string
   readonly body: Uint8Array | string
@@ -45,20 +45,20 @@ export type Outcome =
   | { readonly _tag: "Failed"; readonly error: string; readonly category: "user" | "server" | "unknown" }
   | { readonly _tag: "Refused"; readonly status: number; readonly detail: string }
 
-/** What was counted while the work was done. */
+/** Usage that a successful request adds. */
 export interface Counted {
   readonly kind: "training" | "sampling_prefill" | "sampling_sample" | "checkpoint"
   readonly count: number
 }
 
-/** The work of a request. It can be done again after a restart: the same work on the same weights gives the same. */
+/** The work of a request. It is deterministic, so it can be repeated after a restart. */
 export interface Job {
   readonly run: Effect.Effect<Payload, HostError | Refusal>
-  /** Does it change the model? Then it is repeated when the model is made again after a restart. */
+  /** Whether the job changes the model and has to be repeated when the model is restored after a restart. */
   readonly changes: boolean
   readonly baseModel: string
   readonly counts: ReadonlyArray<Counted>
-  /** After the result is known. */
+  /** Runs after the outcome was recorded. */
   readonly after?: Effect.Effect<void>
 }
 
@@ -72,32 +72,32 @@ export interface Future {
   readonly hash: string
   readonly accepted: Accepted
   readonly createdAt: number
-  /** Completed when it is in the store. */
+  /** Completed when the future is in the store. */
   readonly stored: Deferred.Deferred<void, Refusal>
   readonly done: Deferred.Deferred<void>
   job: Job | undefined
   status: "waiting" | "running" | "done"
-  /** Why it waits, if there is more to say than that others come first. */
+  /** Why the future waits, if not just for earlier requests. */
   waitsFor: string | undefined
-  /** Undefined while it is not done, and when it is in the store only. */
+  /** Undefined while the future is not done, and when its outcome is only in the store. */
   outcome: Outcome | undefined
   failed: boolean
   size: number
   finished: number | undefined
 }
 
-/** A place in the order of a model. A number that was refused is not waited for, and can be used again. */
+/** A slot in the order of a model. The number of a refused request is skipped and can be used again. */
 export type Taken = { readonly future: Future } | "refused"
 
 export interface Lane {
   readonly key: string
-  /** The number that comes next. */
+  /** The next sequence number to run. */
   next: number
   readonly taken: Map<number, Taken>
-  /** Accepted, not begun. */
+  /** Requests that were accepted but not started. */
   readonly held: Map<number, Future>
   busy: boolean
-  /** Is somebody looking after a gap? */
+  /** Whether a timer watches for a missing sequence number. */
   watched: boolean
   closed: boolean
 }
@@ -108,24 +108,24 @@ export interface ModelRow {
   readonly sessionId: string
   readonly number: number
   readonly config: AdapterConfig
-  /** As it was asked for. */
+  /** The configuration from the request. */
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
   readonly createdAt: number
-  /** Of a run without a session: a copy. */
+  /** Only set for copied weights, whose run has no session. */
   readonly projectId?: string | undefined
-  /** The number up to which the snapshot has everything; -1 if there is none. */
+  /** The last sequence number that the snapshot covers; -1 if there is no snapshot. */
   snapshot: number
 }
 
 export interface Model extends ModelRow {
   readonly lane: Lane
   lastRequest: number
-  state: "making" | "ready" | "gone"
+  state: "creating" | "ready" | "unloaded"
   updates: number
 }
 
-/** Bytes that are in the files, by a name that is never used twice. */
+/** Weights in a file whose name is never reused. */
 export interface Weights {
   readonly file: string
   readonly config: AdapterConfig
@@ -135,11 +135,11 @@ export interface SamplerRow {
   readonly id: string
   readonly owner: string
   readonly sessionId: string
-  /** The request that made it. */
+  /** The hash of the request that created the sampler. */
   readonly hash: string
   readonly baseModel: string
   readonly modelPath: string | undefined
-  /** Undefined for the base model as it is. */
+  /** Undefined for the unmodified base model. */
   readonly weights: Weights | undefined
   clients: number
 }
@@ -148,7 +148,7 @@ export interface Sampler extends SamplerRow {
   readonly taken: Map<number, Future>
   /** In the order in which they finished. */
   readonly finished: Array<Future>
-  /** Completed when another one is finished. */
+  /** Completed when the next future finishes. */
   more: Deferred.Deferred<void>
 }
 
@@ -166,9 +166,9 @@ export interface CheckpointRow {
   readonly sessionId: string
   public: boolean
   expiresAt: number | undefined
-  /** Another one for every save, so that who samples from an older one goes on with that. */
+  /** A new file for every save, so that open samplers of an older save keep working. */
   readonly file: string
-  /** The request that saved it. Done again after a kill, it is told what it did. */
+  /** The request that saved the checkpoint. If it is repeated after a crash, it finds that it is already done. */
   readonly savedBy?: string | undefined
 }
 
@@ -178,20 +178,20 @@ export interface State {
   readonly samplers: Map<string, Sampler>
   readonly checkpoints: Map<string, CheckpointRow>
   readonly futures: Map<string, Future>
-  /** Requests that make something, by what they make. */
+  /** Requests that create an object, by the id of the object. */
   readonly made: Map<string, Future>
-  /** Answers that are given again to the same idempotency key. */
-  readonly remembered: Map<string, unknown>
-  /** What the host has open to sample from, by file or base model. */
-  readonly opened: Map<string, Effect.Effect<void, HostError | Refusal>>
-  /** How many conversations use what is open. */
-  readonly talking: Map<string, number>
-  /** Samples of each owner that wait or run. */
+  /** Responses by idempotency key, returned again for a repeated request. */
+  readonly responses: Map<string, unknown>
+  /** The samplers that are open in the host, by file or base model. */
+  readonly openSamplers: Map<string, Effect.Effect<void, HostError | Refusal>>
+  /** Number of chat requests that use each open sampler. */
+  readonly activeCompletions: Map<string, number>
+  /** Number of queued and running samples of each owner. */
   readonly sampling: Map<string, number>
   finished: number
-  /** Whose results are in memory, the oldest first, and how large they are together. */
-  readonly atHand: Array<Future>
-  atHandBytes: number
+  /** Futures whose outcome is in memory, oldest first, and their total size. */
+  readonly cachedResults: Array<Future>
+  cachedBytes: number
 }
 
 export const emptyState = (): State => ({
@@ -201,18 +201,18 @@ export const emptyState = (): State => ({
   checkpoints: new Map(),
   futures: new Map(),
   made: new Map(),
-  remembered: new Map(),
-  opened: new Map(),
-  talking: new Map(),
+  responses: new Map(),
+  openSamplers: new Map(),
+  activeCompletions: new Map(),
   sampling: new Map(),
   finished: 0,
-  atHand: [],
-  atHandBytes: 0,
+  cachedResults: [],
+  cachedBytes: 0,
 })
 
 export const newLane = (key: string): Lane => ({
   key,
-  // The number of the creation.
+  // The creation of the model is request 0.
   next: 0,
   taken: new Map(),
   held: new Map(),

@@ -1,4 +1,4 @@
-/** Files as one tar (ustar), uncompressed: weights are noise to a compressor. */
+/** Packs files into an uncompressed tar archive (ustar): weights do not compress well. */
 import type { File } from "../ModelHost.ts"
 
 const block = 512

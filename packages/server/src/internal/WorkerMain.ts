@@ -1,4 +1,7 @@
-/** The thread of a model: does what it is asked, one thing after another, samples step by step beside each other. */
+/**
+ * The entry point of a model thread. Runs requests in the order of arrival; samples yield between tokens and
+ * interleave.
+ */
 import { parentPort, workerData } from "node:worker_threads"
 import { type Backend, hostError, type OnToken, type SampleRequest } from "../ModelHost.ts"
 import type { Ask, Reply, Start } from "./WorkerProtocol.ts"

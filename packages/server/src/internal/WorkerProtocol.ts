@@ -1,4 +1,4 @@
-/** What goes between the server and the thread of a model. */
+/** The messages between the server and a model thread. */
 import type { SampledToken } from "../ModelHost.ts"
 
 export interface Start {

@@ -1,4 +1,4 @@
-/** Our own clients on a server in the process, with the stand-in model. */
+/** Connects our clients to an in-process server with the stand-in model. */
 import { Effect, Layer, Logger, Redacted, type Scope } from "effect"
 import { RateLimiter, RestClient, ServiceClient, TinkerConfig } from "effect-tinker"
 import * as Transport from "effect-tinker/Transport"
@@ -23,7 +23,7 @@ export const layer = (options?: ServerOptions.ServerOptions) => Layer.provideMer
 
 const quiet = Logger.remove(Logger.defaultLogger)
 
-/** In time that passes by itself. */
+/** Runs a program in virtual time. */
 export const run = <A, E>(
   program: Effect.Effect<A, E, Layer.Layer.Success<ReturnType<typeof layer>> | Scope.Scope>,
   options?: ServerOptions.ServerOptions,
@@ -31,7 +31,7 @@ export const run = <A, E>(
 
 const text = "hello world, hello again"
 
-/** Characters that follow each other. */
+/** A batch that trains each character to predict the next one. */
 export const batch = (words = text) => {
   const codes = [...words].map((char) => char.charCodeAt(0))
   return [

@@ -1,10 +1,10 @@
-/** Requests as they are, to a server with the stand-in model. */
+/** Sends raw requests to a server with the stand-in model. */
 import { Effect, Either, type Scope } from "effect"
 import * as Endpoint from "effect-tinker/protocol/Endpoint"
 import { ModelHost, type ServerOptions, TinkerServer } from "@effect-tinker/server"
 import * as StandInModel from "./StandInModel.ts"
 
-export interface Told {
+export interface Reply {
   readonly status: number
   readonly body: ReturnType<typeof JSON.parse>
   readonly headers: Readonly<Record<string, string>>
@@ -17,7 +17,7 @@ const bodyOf = (body: unknown): Uint8Array =>
       ? body
       : new TextEncoder().encode(typeof body === "string" ? body : JSON.stringify(body))
 
-/** A server, and a way to ask it. */
+/** Starts a server and returns functions that send requests to it. */
 export const make = (options: ServerOptions.ServerOptions = {}, model: Parameters<typeof StandInModel.make>[0] = {}) =>
   Effect.map(
     Effect.provideService(TinkerServer.make(options), ModelHost.ModelHost, ModelHost.inline(StandInModel.make(model))),
@@ -27,7 +27,7 @@ export const make = (options: ServerOptions.ServerOptions = {}, model: Parameter
         path: string,
         body?: unknown,
         headers: Readonly<Record<string, string>> = {},
-      ): Effect.Effect<Told> =>
+      ): Effect.Effect<Reply> =>
         Effect.map(
           server.handle({
             method,
@@ -48,8 +48,8 @@ export const make = (options: ServerOptions.ServerOptions = {}, model: Parameter
         )
       const post = (path: string, body?: unknown, headers?: Readonly<Record<string, string>>) =>
         ask("POST", path, body, headers)
-      /** The result of what was accepted. */
-      const result = (accepted: Told) =>
+      /** Retrieves the result of an accepted request. */
+      const result = (accepted: Reply) =>
         post("retrieve_future", { request_id: accepted.body.request_id, allow_metadata_only: false })
       const session = Effect.map(post("create_session", { sdk_version: "1" }), ({ body }): string => body.session_id)
       const model = (sessionId: string, number = 0, lora: object = { seed: 1 }) =>

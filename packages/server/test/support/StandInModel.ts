@@ -1,7 +1,7 @@
 /**
- * A stand-in for the engine in tests of the server: a bigram model, the log probability of a token after another as
- * a softmax over a table that is trained directly. No LoRA and no transformer, but true gradients, a loss that falls,
- * and samples that follow from their seed. Its texts are characters.
+ * Replaces the engine in server tests with a bigram model: the log probability of a token after another is a softmax
+ * over a table that is trained directly. No LoRA and no transformer, but exact gradients, a falling loss, and samples
+ * that follow from their seed. Each token is a character.
  */
 import type {
   AdapterConfig,
@@ -31,7 +31,7 @@ class Invalid extends Error {
   override readonly name = "Invalid"
 }
 
-/** A generator of its own for every seed. */
+/** Creates a random number generator from a seed. */
 const random = (seed: number) => {
   let state = seed | 0
   return () => {
@@ -42,7 +42,7 @@ const random = (seed: number) => {
   }
 }
 
-/** What the base model believes: a little noise. The seed of an adapter shows in a much smaller one. */
+/** The base model is slight noise; the seed of an adapter adds much smaller noise. */
 const base = (() => {
   const next = random(7)
   return Float32Array.from({ length: size }, () => next() - 0.5)
@@ -197,7 +197,7 @@ export const make = (options: { readonly delay?: () => Promise<void> } = {}): Ba
   const samplers = new Map<string, Float32Array>()
   const get = (id: string) => {
     const adapter = adapters.get(id)
-    if (adapter === undefined) throw new Invalid(`there is no adapter ${id}`)
+    if (adapter === undefined) throw new Invalid(`adapter ${id} not found`)
     return adapter
   }
   return {
@@ -246,7 +246,7 @@ export const make = (options: { readonly delay?: () => Promise<void> } = {}): Ba
       await options.delay?.()
       signal.throwIfAborted()
       const table = samplers.get(id)
-      if (table === undefined) throw new Invalid(`there is no sampler ${id}`)
+      if (table === undefined) throw new Invalid(`sampler ${id} not found`)
       const rows = [...request.prompt].map((_, i) => {
         if (i === 0) return undefined
         const row = new Float64Array(vocabSize)

@@ -1,10 +1,10 @@
 /**
- * A Tinker server in memory, to test programs with. It counts sequence numbers as servers do, keeps weights that
- * change with every step, holds polls while it works, and fails where and how a script says. All of its waiting goes
- * through the `Clock`, so that under `TestClock` hours pass in no time.
+ * Implements an in-memory Tinker server for tests. It enforces sequence numbers like real servers, has weights that
+ * change with every step, holds polls while it works, and fails as scripted. All waiting uses the `Clock`, so under
+ * `TestClock` hours pass instantly.
  *
- * `layer` is an `HttpClient` for the clients and a {@link ScriptedServer} for the test: to look at what arrived and
- * what it did, and to change the script while the program runs.
+ * `layer` provides an `HttpClient` for the clients and a {@link ScriptedServer} for the test, which inspects the
+ * requests and the state of the server, and changes the script while the program runs.
  *
  * @since 0.1.0
  */
@@ -24,7 +24,7 @@ import type { Dropped } from "../internal/scripted/Dropped.ts"
 import * as Exchange from "../protocol/Exchange.ts"
 
 /**
- * What the server answers, by the wire's names; the rest of the API gets 404.
+ * The supported operations, by wire name; all other paths get 404.
  *
  * @since 0.1.0
  * @category models
@@ -58,11 +58,10 @@ export type Operation =
   | "retrieve_futures"
   | "cancel_future"
 
-// What the server is like
+// Configuration
 
 /**
- * What a program that samples gets. Log probabilities are made up where none are given; the reason to stop is
- * `length`.
+ * A sampled sequence. If omitted, log probabilities are generated and the stop reason is `length`.
  *
  * @since 0.1.0
  * @category models
@@ -74,7 +73,7 @@ export interface Sampled {
 }
 
 /**
- * A step of which metrics are asked for.
+ * A step for which metrics are computed.
  *
  * @since 0.1.0
  * @category models
@@ -83,95 +82,98 @@ export interface Step {
   readonly operation: "forward" | "forward_backward" | "optim_step"
   readonly modelId: string
   readonly seq: number
-  /** How many optimizer steps the weights have behind them, this one included. */
+  /** Number of optimizer steps applied to the weights, including this one. */
   readonly steps: number
-  /** How many datums the pass has. */
+  /** Number of datums in the pass. */
   readonly data: number
 }
 
 /**
- * What kind of server it is. Without any of it: the newest protocol, everything accepted, results at once.
+ * Options of the server. By default it implements the newest protocol, accepts everything, and has results immediately.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   /**
-   * What happens to sequence numbers. `dedupe` (the default): a number that comes again with the same body is the same
-   * request, with another body a conflict; later numbers wait for earlier ones. `nextOnly`: only the next number is
-   * accepted, and it is used only when its request succeeds. `anything`: every number is taken as it comes.
+   * How sequence numbers are handled. `dedupe` (the default): a repeated number with the same body is the same request,
+   * with a different body it is a conflict; later numbers wait for earlier ones. `nextOnly`: only the next number is
+   * accepted, and it is used up only if its request succeeds. `anything`: every number is accepted as it arrives.
    */
   readonly mode?: "dedupe" | "nextOnly" | "anything" | undefined
-  /** Whether a request that a fault rejects with 4xx still uses its number. Default: no. */
+  /** Whether a request that a fault rejects with 4xx uses up its number. Default: no. */
   readonly rejectedUsesNumber?: boolean | undefined
-  /** How passes may be sent. Default: `both`. */
+  /** The accepted encodings of passes. Default: `both`. */
   readonly wire?: "both" | "json" | "protobuf" | undefined
-  /** The status for a pass on the other wire. Default: 415. */
+  /** The status for a pass in an encoding that is not accepted. Default: 415. */
   readonly wireStatus?: 400 | 415 | 422 | undefined
-  /** How results of passes and samples are sent. Default: `protobuf`. */
+  /** The encoding of pass and sample results. Default: `protobuf`. */
   readonly results?: "protobuf" | "json" | undefined
-  /** The answer to `client/config`, as on the wire. */
+  /** The response to `client/config`, in wire format. */
   readonly flags?: JsonObject | undefined
-  /** The answer to `client/dynamic_config`, as on the wire; `missing` for a server that has no such endpoint. */
+  /** The response to `client/dynamic_config`, in wire format; `missing` if the endpoint does not exist. */
   readonly dynamicFlags?: JsonObject | "missing" | undefined
-  /** Told when a session is created. */
+  /** Messages that are returned when a session is created. */
   readonly messages?: { readonly info?: string; readonly warning?: string; readonly error?: string } | undefined
   readonly supportedModels?: ReadonlyArray<JsonObject> | undefined
-  /** Other keys are refused. Default: every key is good, and so is none. */
+  /** The accepted API keys. Default: any key, or none, is accepted. */
   readonly apiKeys?: ReadonlyArray<string> | undefined
-  /** How long a token from `auth/token` lives. Default: 1 hour. */
+  /** Lifetime of a token from `auth/token`. Default: 1 hour. */
   readonly tokenLife?: Duration.DurationInput | undefined
-  /** Refuse every field that this API does not have. Default: ignore them. */
+  /** Whether fields that the API does not have are refused. Default: they are ignored. */
   readonly strict?: boolean | undefined
-  /** Fields of a body, by their names on the wire, that this server does not know and refuses. */
+  /** Wire names of body fields that this server does not know and refuses. */
   readonly unknownFields?: ReadonlyArray<string> | undefined
   /** The status of an accepted request. Default: 200. */
   readonly acceptedStatus?: 200 | 201 | 202 | undefined
-  /** What request ids look like. Default: `name`, e.g. `req-0001`. */
+  /** The format of request ids. Default: `name`, e.g. `req-0001`. */
   readonly requestIds?: "decimal" | "uuid" | "name" | undefined
-  /** Whether accepted samples get ids for their sequences. Default: yes. */
+  /** Whether accepted samples get sequence ids. Default: yes. */
   readonly sampleSequenceIds?: boolean | undefined
-  /** How long a poll is held while there is no result. Default: 30 seconds. */
+  /** How long a poll is held without a result. Default: 30 seconds. */
   readonly hold?: Duration.DurationInput | undefined
-  /** How a poll is told that there is no result yet. Default: `408`. */
+  /** How a poll without a result is answered. Default: `408`. */
   readonly pending?: "408" | "try_again" | undefined
-  /** Results of more bytes than this are announced by their size first. Default: none are. */
+  /** Size in bytes above which results are announced by size first. Default: never. */
   readonly metadataAbove?: number | undefined
   /** How long the work on a request takes. Default: no time. */
   readonly work?: Duration.DurationInput | ((request: Seen) => Duration.DurationInput) | undefined
-  /** Metrics of a step, besides `loss:sum` of a pass. */
+  /** Computes metrics of a step, in addition to `loss:sum` of a pass. */
   readonly metrics?: ((step: Step) => Readonly<Record<string, number>>) | undefined
-  /** One sequence of a sample. Default: made up from weights, prompt, seed and `index`. */
+  /** Returns one sequence of a sample. Default: derived from weights, prompt, seed and `index`. */
   readonly sample?: ((request: SampleRequest, index: number) => Sampled) | undefined
-  /** Leave out the first token of the prompt from its log probabilities, as some servers do. */
+  /** Whether prompt log probabilities omit the first token, as on some servers. */
   readonly promptLogprobsShort?: boolean | undefined
-  /** `tinker://model/sampler_weights/name`, or `tinker://model/name` as some servers say. Default: `canonical`. */
+  /**
+   * The form of sampler paths: `tinker://model/sampler_weights/name`, or `tinker://model/name` as on some servers.
+   * Default: `canonical`.
+   */
   readonly samplerPath?: "canonical" | "two-part" | undefined
-  /** What is to go wrong from the beginning. */
+  /** The initial faults. */
   readonly faults?: ReadonlyArray<Fault> | undefined
 }
 
-// What goes wrong
+// Faults
 
 /**
- * What happens to a request instead of, or besides, being answered.
+ * What happens to a request instead of, or in addition to, a normal response.
  *
  * @since 0.1.0
  * @category faults
  */
 export type Action =
-  /** Not processed; this is the answer. A body that is neither text nor bytes is sent as JSON. */
+  /** Not processed; returns this response. A body that is neither text nor bytes is sent as JSON. */
   | { readonly status: number; readonly body?: unknown; readonly headers?: Readonly<Record<string, string>> }
   /**
-   * No answer. `before`: refused, no byte was sent; `underway`: sent and lost, never processed; `after`: processed, but
-   * the answer was lost.
+   * No response. `before`: connection refused, nothing was sent; `underway`: sent and lost, never processed; `after`:
+   * processed, but the response was lost.
    */
   | { readonly drop: "before" | "underway" | "after" }
-  /** Sent, never processed, never answered. */
+  /** Sent, but never processed or answered. */
   | { readonly hang: true }
-  /** Not processed; a 200 with a body that is not what it should be. */
+  /** Not processed; returns a 200 with an invalid body. */
   | { readonly garbage: string | Uint8Array }
-  /** Accepted, but it fails: told in the result, or as the status of the poll. Nothing is applied. */
+  /** Accepted, but fails: reported in the result, or as the status of the poll. Nothing is applied. */
   | {
       readonly failFuture:
         | { readonly error: string; readonly category?: string }
@@ -179,7 +181,7 @@ export type Action =
     }
   /** Accepted and applied, but the result is lost: polls get 410. */
   | { readonly expireFuture: true }
-  /** Accepted, but the work on it waits this long, and polls are told why. */
+  /** Accepted, but the work is delayed for this long, and polls return the reason. */
   | {
       readonly stateFor: {
         readonly queueState: string
@@ -187,77 +189,81 @@ export type Action =
         readonly duration: Duration.DurationInput
       }
     }
-  /** The session of the request is over: this request and every later one of it gets 410. */
+  /** Ends the session of the request: this request and all later ones of the session get 410. */
   | { readonly endSession: true }
-  /** Processed as ever, which only makes sense with a `delay`. */
+  /** Processed normally; only useful with a `delay`. */
   | { readonly delay: Duration.DurationInput }
 
 /**
- * Which requests a fault is for. They are counted from when it is told to the server. A request meets the faults in
- * the order in which they were told; the first one that is for it happens, and the later ones do not see it.
+ * Selects the requests that a fault applies to. Requests are counted from when the fault is added. Faults are checked
+ * in the order in which they were added; the first match applies, and later faults do not count the request.
  *
  * @since 0.1.0
  * @category faults
  */
 export interface Trigger {
-  /** Default: every request. */
+  /** The operation or condition to match. Default: every request. */
   readonly on?: Operation | ((request: Seen) => boolean) | undefined
-  /** The first request of its kind that it happens to. Default: 1. */
+  /** The number of the first matching request that the fault applies to. Default: 1. */
   readonly nth?: number | undefined
-  /** To how many requests in a row it happens. Default: 1, or all of them if there is a `for`. */
+  /** Number of consecutive requests that the fault applies to. Default: 1, or all of them with `for`. */
   readonly times?: number | undefined
-  /** Only from so long after it was told … */
+  /** Time after adding the fault from which it is active. */
   readonly after?: Duration.DurationInput | undefined
-  /** … and only for this long. */
+  /** How long the fault is active. */
   readonly for?: Duration.DurationInput | undefined
-  /** The answer, or what stands for it, comes only after this long. */
+  /** Delay of the response or failure. */
   readonly delay?: Duration.DurationInput | undefined
 }
 
 /**
+ * A fault: which requests it applies to, and what happens to them.
+ *
  * @since 0.1.0
  * @category faults
  */
 export type Fault = Trigger & Action
 
 /**
+ * Inspects or removes a fault.
+ *
  * @since 0.1.0
  * @category faults
  */
 export interface FaultHandle {
-  /** To how many requests it happened. */
+  /** Number of requests that the fault was applied to. */
   readonly fired: Effect.Effect<number>
   readonly remove: Effect.Effect<void>
 }
 
-// What can be seen
+// State
 
 /**
- * A request as a client sent it, even if it never arrived.
+ * A request as sent by a client, even if it never arrived.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Seen {
-  /** In milliseconds since 1970. */
+  /** Time of arrival, in milliseconds since 1970. */
   readonly at: number
-  /** None if there is no such endpoint. */
+  /** Undefined if there is no such endpoint. */
   readonly operation: Operation | undefined
   readonly method: string
-  /** Without the query. */
+  /** The path without the query. */
   readonly path: string
   readonly headers: Readonly<Record<string, string | undefined>>
   /** The body, if it is JSON. */
   readonly json: unknown
   readonly bytes: Uint8Array
-  /** The sequence number, if it has one. */
+  /** The sequence number, if the request has one. */
   readonly seq: number | undefined
-  /** The status of the answer, or when its connection was dropped; undefined while there is neither. */
+  /** The status of the response, or when the connection was dropped; undefined while the request is pending. */
   readonly answered: number | Dropped["when"] | undefined
 }
 
 /**
- * A request that was carried out on a model.
+ * A request that was applied to a model.
  *
  * @since 0.1.0
  * @category models
@@ -270,8 +276,8 @@ export interface Applied {
 }
 
 /**
- * Weights that stand for real ones: one number that every optimizer step changes, by the gradient that passes
- * accumulated. The same data in the same steps give the same number, on either wire and however it was cut.
+ * Simulated weights: one number that every optimizer step changes by the accumulated gradient. The same data in the
+ * same steps gives the same number, in either encoding and however the data was split into requests.
  *
  * @since 0.1.0
  * @category models
@@ -282,6 +288,8 @@ export interface Weights {
 }
 
 /**
+ * A model of the server.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -289,18 +297,20 @@ export interface Model {
   readonly id: string
   readonly sessionId: string
   readonly baseModel: string
-  /** What was carried out, in that order. */
+  /** The requests that were applied, in order. */
   readonly applied: ReadonlyArray<Applied>
-  /** Of all that was carried out, bodies and order included. */
+  /** Hash of all applied requests, including their bodies and order. */
   readonly hash: string
   readonly weights: Weights
-  /** What the next optimizer step will apply; 0 after one. */
+  /** The gradient that the next optimizer step applies; 0 after a step. */
   readonly gradient: number
-  /** The numbers that arrived and wait for an earlier one. */
+  /** Sequence numbers that arrived and wait for an earlier one. */
   readonly held: ReadonlyArray<number>
 }
 
 /**
+ * Saved weights.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -312,27 +322,33 @@ export interface Checkpoint {
 }
 
 /**
+ * The state of a session.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface SessionState {
   readonly id: string
   readonly heartbeats: number
-  /** When a heartbeat last came, in milliseconds since 1970; at first when it was created. */
+  /** Time of the last heartbeat, or of the creation, in milliseconds since 1970. */
   readonly lastHeartbeat: number
-  /** `ended` is what a script did to it, the other what its client said at the end. */
+  /** `ended` was set by a script; the finished states were reported by the client. */
   readonly state: "active" | "ended" | "success" | "errored" | "interrupted"
 }
 
-// The server without HTTP
+// HTTP exchange
 
 /**
+ * A request as the server receives it.
+ *
  * @since 0.1.0
  * @category exchange
  */
 export type Request = Exchange.Request
 
 /**
+ * A response of the server.
+ *
  * @since 0.1.0
  * @category exchange
  */
@@ -341,7 +357,7 @@ export interface Answer extends Exchange.Answer {
 }
 
 /**
- * There is no answer: the connection ends.
+ * Reports that the connection was dropped without a response.
  *
  * @since 0.1.0
  * @category exchange
@@ -349,27 +365,29 @@ export interface Answer extends Exchange.Answer {
 export { Dropped } from "../internal/scripted/Dropped.ts"
 
 /**
+ * Controls and inspects a scripted server.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** The server itself, for whoever puts it behind a socket. */
+  /** Answers a request, e.g. for use behind a socket. */
   readonly handle: (request: Request) => Effect.Effect<Answer, Dropped>
-  /** Every request, in order. */
+  /** Returns all requests, in order. */
   readonly requests: Effect.Effect<ReadonlyArray<Seen>>
-  /** Those of one operation. */
+  /** Returns the requests of one operation. */
   readonly requestsTo: (operation: Operation) => Effect.Effect<ReadonlyArray<Seen>>
   readonly fault: (fault: Fault) => Effect.Effect<FaultHandle>
-  /** From now on, and for this long, requests get 429. */
+  /** Answers requests with 429 for a period of time from now on. */
   readonly rateLimit: (window: {
     readonly for: Duration.DurationInput
     readonly on?: Trigger["on"]
-    /** Told to the clients, in whole seconds. */
+    /** The `retry-after` header, in whole seconds. */
     readonly retryAfter?: Duration.DurationInput | undefined
   }) => Effect.Effect<FaultHandle>
-  /** Changes what kind of server it is. */
+  /** Changes options of the server. */
   readonly configure: (change: Omit<Options, "faults">) => Effect.Effect<void>
-  /** Ends a session, or all of them: everything of it gets 410. */
+  /** Ends one session, or all: their requests get 410. */
   readonly endSession: (sessionId?: string) => Effect.Effect<void>
   readonly sessions: Effect.Effect<ReadonlyArray<SessionState>>
   readonly models: Effect.Effect<ReadonlyArray<Model>>
@@ -377,13 +395,15 @@ export interface Service {
 }
 
 /**
+ * The scripted server.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class ScriptedServer extends Context.Tag("effect-tinker/testing/ScriptedServer")<ScriptedServer, Service>() {}
 
 /**
- * The server alone. Work that it has begun ends with the scope.
+ * Creates a server without a client. Its work stops when the scope closes.
  *
  * @since 0.1.0
  * @category constructors
@@ -391,7 +411,7 @@ export class ScriptedServer extends Context.Tag("effect-tinker/testing/ScriptedS
 export const make = (options?: Options): Effect.Effect<Service, never, Scope.Scope> =>
   Effect.map(Core.make(options), ({ service }) => service)
 
-/** What a client makes of a connection that ends. */
+/** Converts a dropped connection to the failure of an HTTP client. */
 const failureOf = (cause: Dropped) =>
   cause.when === "before" ? new HttpFailure.NotSent({ cause }) : new HttpFailure.Disconnected({ cause })
 
@@ -404,7 +424,7 @@ const connected =
   }
 
 /**
- * A server of its own, wherever this is built.
+ * Provides a server and a client for it; each build creates a separate server.
  *
  * @since 0.1.0
  * @category layers

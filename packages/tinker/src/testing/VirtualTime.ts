@@ -1,9 +1,9 @@
 /**
- * Time that passes by itself: whenever every fiber of a program waits, it jumps to where the first of them wakes. A
- * day of heartbeats, pauses and retries takes as long as the work in it. `TestClock` is the better tool to stop at a
- * moment and look; this one is for programs that run from start to end.
+ * Runs programs in virtual time: whenever all fibers of a program are waiting, the clock jumps to the next wake-up. A
+ * day of heartbeats, pauses and retries takes only as long as its work. Use `TestClock` to stop at a moment and inspect
+ * the state; use this for programs that run from start to end.
  *
- * Only for programs that live in memory: time does not wait for a real socket or timer.
+ * Only for programs that run in memory: virtual time does not wait for real sockets or timers.
  *
  * @since 0.1.0
  */
@@ -19,7 +19,7 @@ interface Native {
 
 const { setImmediate }: Native = globalThis as Native
 
-/** When all that can run now has run, promises included. */
+/** Runs a task after everything that can run now, including promises. */
 const afterAll = (task: () => void): void => {
   if (setImmediate === undefined) setTimeout(task, 0)
   else setImmediate(task)
@@ -30,11 +30,11 @@ interface Sleeper {
   readonly wake: () => void
 }
 
-/** Knows who sleeps and who runs; moves when nobody runs. */
+/** A clock and scheduler that advances the time when no task is running. */
 class Time extends Scheduler.MixedScheduler implements Clock.Clock {
   readonly [Clock.ClockTypeId]: Clock.ClockTypeId = Clock.ClockTypeId
   private now: number
-  /** The next to wake comes last; of those at the same time, the one that slept first. */
+  /** Ordered so that the next to wake is last; with equal times, the one that slept first. */
   private readonly sleepers: Array<Sleeper> = []
   private tasks = 0
   private watching = false
@@ -97,8 +97,8 @@ class Time extends Scheduler.MixedScheduler implements Clock.Clock {
 }
 
 /**
- * Runs a program in time of its own, which begins at `startsAt` milliseconds since 1970 (default: 0). What it sleeps
- * is not slept.
+ * Runs a program in virtual time, which starts at `startsAt` milliseconds since 1970 (default: 0). Sleeps take no real
+ * time.
  *
  * @since 0.1.0
  * @category running

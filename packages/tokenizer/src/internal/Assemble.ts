@@ -1,4 +1,4 @@
-/** A tokenizer made of what a library can do: the checks of input, the roles of tokens, the decoder of streams. */
+/** Builds a tokenizer on top of a library: input checks, roles of special tokens, streaming decoder. */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -17,7 +17,7 @@ import { TokenizerError } from "../TokenizerError.ts"
 import * as Decoding from "./Decoding.ts"
 import type { Definition, Role } from "./Definition.ts"
 
-/** What a library does. Texts are well formed and tokens are unsigned 32-bit numbers when they come here. */
+/** What a library provides. It is only given well-formed texts and tokens that are unsigned 32-bit integers. */
 export interface Library {
   readonly backend: Service["backend"]
   readonly vocabSize: number
@@ -29,7 +29,7 @@ export interface Library {
     addSpecialTokens: boolean,
   ) => Effect.Effect<ReadonlyArray<Int32Array>, TokenizerError>
   readonly encodeWithOffsets: (text: string, addSpecialTokens: boolean) => Effect.Effect<Encoded, TokenizerError>
-  /** The arrays are the library's own. */
+  /** Takes ownership of the array. */
   readonly decode: (tokens: Array<number>, skipSpecialTokens: boolean) => Effect.Effect<string, TokenizerError>
   readonly decodeBatch: (
     batch: Array<Array<number>>,
@@ -39,14 +39,14 @@ export interface Library {
 
 const isToken = (id: number) => Number.isInteger(id) && id >= 0 && id <= 0xffff_ffff
 
-/** Where half a character is, or -1. */
+/** Returns the index of the first lone surrogate, or -1. */
 const surrogateIn = (text: string) => text.search(/\p{Surrogate}/u)
 
 const checkText = (path: string, text: string): Either.Either<string, InvalidInput> => {
   const at = surrogateIn(text)
   return at === -1
     ? Either.right(text)
-    : Either.left(new InvalidInput({ path, problem: `has a lone surrogate at index ${at}, which no UTF-8 can say` }))
+    : Either.left(new InvalidInput({ path, problem: `lone surrogate at index ${at}, which can't be encoded as UTF-8` }))
 }
 
 const checkTokens = (path: string, tokens: Tokens): Either.Either<Array<number>, InvalidInput> => {
@@ -55,11 +55,11 @@ const checkTokens = (path: string, tokens: Tokens): Either.Either<Array<number>,
   return at === -1
     ? Either.right(ids)
     : Either.left(
-        new InvalidInput({ path: `${path}[${at}]`, problem: `${ids[at]} is no token: a whole number from 0` }),
+        new InvalidInput({ path: `${path}[${at}]`, problem: `expected an integer from 0 to 2^32 - 1, got ${ids[at]}` }),
       )
 }
 
-/** The tokens of ids as the reference sees them: what does not exist is left out, and special ones if asked for. */
+/** Maps ids to tokens like the reference: drops ids that do not exist and, on request, special tokens. */
 export const tokensOf = (
   definition: Definition,
   idToToken: Library["idToToken"],
@@ -75,8 +75,11 @@ export const tokensOf = (
   }
 }
 
-/** What is certain, as it comes. */
-const followed = (run: () => Decoding.Run, tokens: (ids: ReadonlyArray<number>) => ReadonlyArray<string>): Decoder => {
+/** Decodes incrementally and returns text as soon as it is final. */
+const streamingDecoder = (
+  run: () => Decoding.Run,
+  tokens: (ids: ReadonlyArray<number>) => ReadonlyArray<string>,
+): Decoder => {
   let current = run()
   return {
     push: (pushed) =>
@@ -92,8 +95,8 @@ const followed = (run: () => Decoding.Run, tokens: (ids: ReadonlyArray<number>) 
   }
 }
 
-/** Everything at the end: only the library knows how. */
-const kept = (decode: (ids: Array<number>) => Effect.Effect<string, TokenizerError>): Decoder => {
+/** Buffers all tokens and lets the library decode them at the end. */
+const bufferingDecoder = (decode: (ids: Array<number>) => Effect.Effect<string, TokenizerError>): Decoder => {
   let all: Array<number> = []
   return {
     push: (pushed) =>
@@ -112,10 +115,10 @@ const kept = (decode: (ids: Array<number>) => Effect.Effect<string, TokenizerErr
   }
 }
 
-/** Which library encodes these texts: the plain one only where a special token may be written out in one of them. */
-const chosenFor = (definition: Definition, library: Library, plain: Effect.Effect<Library, TokenizerError>) => {
+/** Chooses the library for some texts: the one without special tokens only if a text may spell out a special token. */
+const libraryFor = (definition: Definition, library: Library, plain: Effect.Effect<Library, TokenizerError>) => {
   const special = definition.addedTokens.filter((token) => token.special)
-  // These are looked for in the normalized text, which only the library knows.
+  // Such tokens are matched in the normalized text, which only the library knows.
   const hidden = special.some(({ normalized }) => normalized)
   return (texts: ReadonlyArray<string>, options: EncodeOptions | undefined): Effect.Effect<Library, TokenizerError> => {
     if (options?.splitSpecialTokens !== true) return Effect.succeed(library)
@@ -126,7 +129,7 @@ const chosenFor = (definition: Definition, library: Library, plain: Effect.Effec
       ? new TokenizerError({
           reason: "Unsupported",
           tokenizer: definition.name,
-          problem: "the portable backend can't add special tokens to a text in which they are text",
+          problem: "the portable backend can't combine addSpecialTokens with splitSpecialTokens for this text",
         })
       : plain
   }
@@ -153,7 +156,7 @@ export const make = (
   }
   const tokens = tokensOf(definition, library.idToToken)
   const run = Decoding.compile(definition.decoder)
-  const chosen = chosenFor(definition, library, plain)
+  const chosen = libraryFor(definition, library, plain)
   const adds = (options: EncodeOptions | undefined) => options?.addSpecialTokens ?? true
   const skips = (options: DecodeOptions | undefined) => options?.skipSpecialTokens ?? false
   return {
@@ -191,8 +194,8 @@ export const make = (
       ),
     decoder: (options) =>
       Option.match(run, {
-        onSome: (start) => followed(start, (ids) => tokens(ids, skips(options))),
-        onNone: () => kept((ids) => library.decode(ids, skips(options))),
+        onSome: (start) => streamingDecoder(start, (ids) => tokens(ids, skips(options))),
+        onNone: () => bufferingDecoder((ids) => library.decode(ids, skips(options))),
       }),
   }
 }

@@ -1,12 +1,11 @@
 /**
- * How the tokens of a definition become text, one after the other. The steps are those of the reference library, cut
- * in two: those that see whole tokens, and those that come after all tokens were fused into one text and see only the
- * pieces of it that are certain.
+ * Decodes tokens to text incrementally. The steps are those of the reference library, split in two groups: steps on
+ * whole tokens, and steps after all tokens were fused into one text, which see only the pieces that are final.
  */
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 
-/** Keeps what is not certain yet. */
+/** A decoding run. Holds back text that may still change. */
 export interface Run {
   readonly push: (tokens: ReadonlyArray<string>) => string
   readonly finish: () => string
@@ -60,14 +59,14 @@ const decodeSequence = Schema.decodeUnknownOption(
   Schema.Struct({ type: Schema.Literal("Sequence"), decoders: Schema.Array(Schema.Unknown) }),
 )
 
-/** The steps in their order, or none if there is one that is not known here. */
+/** Returns the steps in order, or none if one of them is not supported here. */
 const stepsOf = (decoder: unknown): Option.Option<ReadonlyArray<Step>> =>
   Option.match(decodeSequence(decoder), {
     onSome: ({ decoders }) => Option.map(Option.all(decoders.map(stepsOf)), (steps) => steps.flat()),
     onNone: () => Option.map(decodeStep(decoder), (step) => [step]),
   })
 
-/** Does it cut something off the end of tokens? */
+/** Checks whether a decoder strips characters from the end of tokens. */
 export const stripsEnds = (decoder: unknown): boolean =>
   Option.exists(stepsOf(decoder), (steps) => steps.some((step) => step.type === "Strip" && step.stop > 0))
 
@@ -85,7 +84,7 @@ const byteOf = (token: string): number | undefined => {
 
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** A run of bytes is text as a whole, or not at all: one bad byte spoils those before it. */
+/** Decodes a run of bytes as a whole: one invalid byte turns every byte of the run into U+FFFD. */
 const textOfRun = (bytes: ReadonlyArray<number>): ReadonlyArray<string> => {
   if (bytes.length === 0) return []
   try {
@@ -134,7 +133,7 @@ const wordPiece = ({ cleanup, prefix }: typeof WordPiece.Type) =>
     return cleanup ? cleanUp(text) : text
   })
 
-/** The last token is treated differently, so the last one so far is kept back. */
+/** Holds back the latest token, because the last one of all is treated differently. */
 const bpe =
   ({ suffix }: typeof BpeDecoder.Type) =>
   (): TokenStep => {
@@ -187,7 +186,7 @@ const tokenStep = (step: Exclude<Step, typeof ByteLevel.Type | typeof Fuse.Type>
         each((token, index) => token.replaceAll(step.replacement, index === 0 && dropsFirst(step) ? "" : " ")),
       )
     case "Replace": {
-      // A regular expression is one of another dialect.
+      // Regular expressions of the definition are not in JavaScript's dialect.
       const { content, pattern } = step
       return "String" in pattern
         ? Option.some(each((token) => token.replaceAll(pattern.String, content)))
@@ -204,7 +203,7 @@ const tokenStep = (step: Exclude<Step, typeof ByteLevel.Type | typeof Fuse.Type>
   }
 }
 
-/** Steps on a text whose end is not known; none if such a step would have to see it whole. */
+/** Returns a step on a text whose end is not known yet, or none if the step needs the whole text. */
 const textStep = (step: Step): Option.Option<() => TextStep> => {
   if (step.type === "Fuse") return Option.some(() => ({ push: (text) => text }))
   if (step.type === "Metaspace") {
@@ -234,7 +233,7 @@ const stripStart = ({ content, start }: typeof Strip.Type): TextStep => {
   }
 }
 
-/** By the code of a character of the byte-level alphabet the byte that it stands for. */
+/** Maps character codes of the byte-level alphabet to the bytes that they stand for. */
 const bytesByCode: ReadonlyArray<number | undefined> = (() => {
   const isPlain = (byte: number) =>
     (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff)
@@ -246,11 +245,11 @@ const bytesByCode: ReadonlyArray<number | undefined> = (() => {
 
 const encoder = new TextEncoder()
 
-/** Puts the bytes of a token there, and says where they end. */
+/** Writes the bytes of a token at `start` and returns the end position. */
 const putBytes = (token: string, bytes: Uint8Array, start: number): number => {
   for (let i = 0; i < token.length; i++) {
     const byte = bytesByCode[token.charCodeAt(i)]
-    // Not in the alphabet: a token that was added, as it is.
+    // A character outside the alphabet means an added token, which is written unchanged.
     if (byte === undefined) return start + encoder.encodeInto(token, bytes.subarray(start)).written
     bytes[start + i] = byte
   }
@@ -261,7 +260,7 @@ const byteLevel = (): Fusion => {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
   return {
     push: (tokens) => {
-      // A UTF-16 unit is at most three bytes.
+      // One UTF-16 unit takes at most three bytes.
       const bytes = new Uint8Array(3 * tokens.reduce((length, token) => length + token.length, 0))
       const end = tokens.reduce((at, token) => putBytes(token, bytes, at), 0)
       return decoder.decode(bytes.subarray(0, end), { stream: true })
@@ -297,11 +296,11 @@ const start = (
 }
 
 /**
- * Starts a run. None if the definition has a step that can't be followed as the tokens come; only the whole library
- * can decode it then.
+ * Compiles a decoder into a function that starts a run. Returns none if a step can't be applied incrementally; then
+ * only the library can decode.
  */
 export const compile = (decoder: unknown): Option.Option<() => Run> => {
-  // Without a decoder tokens are words.
+  // Without a decoder, tokens are words separated by spaces.
   if (decoder === null) {
     const words = each((token, index) => (index === 0 ? token : ` ${token}`))
     return Option.some(() => start([words], join, []))

@@ -1,4 +1,4 @@
-/** What the files of a tokenizer say, as far as it is not the business of the library that encodes. */
+/** Reads the parts of a tokenizer's files that the encoding library does not handle. */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
@@ -18,7 +18,7 @@ const AddedToken = Schema.Struct({
 
 export type AddedToken = typeof AddedToken.Type
 
-/** The vocabulary is not looked into: it has a hundred thousand entries, and the library checks it. */
+/** Leaves out the vocabulary: it has a hundred thousand entries, and the library checks it. */
 const TokenizerJson = Schema.Struct({
   added_tokens: Schema.optionalWith(Schema.Array(AddedToken), { nullable: true, default: () => [] }),
   decoder: Schema.optional(Schema.Unknown),
@@ -52,13 +52,13 @@ const ChatTemplate = Schema.Union(
 const ConfigJson = Schema.Struct({
   ...RoleNames.fields,
   chat_template: Schema.optional(Schema.NullOr(ChatTemplate)),
-  /** By id. */
+  /** Keyed by id. */
   added_tokens_decoder: Schema.optional(Schema.Record({ key: Schema.String, value: AddedToken.omit("id") })),
 })
 
 export interface Definition {
   readonly name: string
-  /** `tokenizer.json`, without truncation and padding: nobody asked for a text to be cut. */
+  /** `tokenizer.json` without truncation and padding, so that texts are never cut implicitly. */
   readonly json: Readonly<Record<string, unknown>>
   readonly text: string
   readonly model: string
@@ -68,7 +68,7 @@ export interface Definition {
 }
 
 const invalid = (name: string, file: string) => (cause: { readonly message: string }) =>
-  new TokenizerError({ reason: "Invalid", tokenizer: name, problem: `${file} is not valid: ${cause.message}`, cause })
+  new TokenizerError({ reason: "Invalid", tokenizer: name, problem: `invalid ${file}: ${cause.message}`, cause })
 
 const parse = <A, I>(
   name: string,
@@ -79,15 +79,15 @@ const parse = <A, I>(
   Effect.gen(function* () {
     const value = yield* Effect.try({
       try: (): unknown => JSON.parse(text),
-      // Without its words: they quote the file.
-      catch: () => invalid(name, file)({ message: "it is no JSON" }),
+      // Leaves out the message of the parser because it quotes the file.
+      catch: () => invalid(name, file)({ message: "not valid JSON" }),
     })
     return [yield* Effect.mapError(Schema.decodeUnknown(schema)(value), invalid(name, file)), value] as const
   })
 
 const nameOf = (token: typeof TokenName.Type) => (typeof token === "string" ? token : token.content)
 
-/** Tokens that only the configuration names. */
+/** Returns the tokens that only the configuration lists. */
 const missingOf = (
   config: Option.Option<typeof ConfigJson.Type>,
   own: ReadonlyArray<AddedToken>,
@@ -106,7 +106,7 @@ const chatOf = (
 ): ChatTemplates => {
   const specialTokens: Record<string, string> = {}
   const configuration = Option.getOrUndefined(config)
-  // The map is of an older form of the files, and wins in it; a configuration of the newer one says all.
+  // Older files have a special tokens map, which takes precedence; newer configurations are complete.
   const older = configuration?.added_tokens_decoder === undefined ? Option.getOrUndefined(map) : undefined
   for (const role of roles) {
     const key = `${role}_token` as const
@@ -118,7 +118,7 @@ const chatOf = (
     typeof configured === "string"
       ? [["default", configured] as const]
       : configured.map((one) => [one.name, one.template] as const)
-  // A file of its own wins over the configuration.
+  // A template in a separate file takes precedence over the configuration.
   return { templates: new Map([...named, ...(file === undefined ? [] : [["default", file] as const])]), specialTokens }
 }
 
@@ -155,8 +155,8 @@ const entriesOf = (vocab: unknown): number =>
   Array.isArray(vocab) ? vocab.length : isRecord(vocab) ? Object.keys(vocab).length : 0
 
 /**
- * The same, for texts in which special tokens are text. Those that are not special stay what they are. Libraries number
- * the tokens that were added one after the other, so each of them leaves something in its place that no text has.
+ * Returns a definition that treats special tokens as text and keeps the other added tokens. Libraries number added
+ * tokens consecutively, so a special token beyond the vocabulary is replaced by a placeholder that no text contains.
  */
 export const withoutSpecialTokens = (definition: Definition): Definition => {
   const { model } = definition.json

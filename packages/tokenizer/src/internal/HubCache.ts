@@ -1,6 +1,6 @@
 /**
- * Files by what is in them, and notes that say which one a name stood for. Both are written beside their place and
- * renamed into it, so that nobody ever sees half of one.
+ * Caches files by content, with notes that record which content a name referred to. Both are written to a temporary
+ * file and renamed, so that a partial file is never visible.
  */
 import type { PlatformError } from "@effect/platform/Error"
 import type * as FileSystem from "@effect/platform/FileSystem"
@@ -19,11 +19,11 @@ export interface Place {
   readonly file: string
 }
 
-/** What was there when it was last asked for. */
+/** The state of a file at the last request. */
 const Note = Schema.Struct({
   commit: Schema.optional(Schema.String),
   etag: Schema.optional(Schema.String),
-  /** Of the contents; none if there was no such file. */
+  /** The hash of the contents; null if there is no such file. */
   sha256: Schema.NullOr(Schema.String),
 })
 export type Note = typeof Note.Type
@@ -33,17 +33,17 @@ const NoteJson = Schema.parseJson(Note)
 export interface HubCache {
   readonly note: (place: Place) => Effect.Effect<Option.Option<Note>, TokenizerError>
   readonly setNote: (place: Place, note: Note) => Effect.Effect<void, TokenizerError>
-  /** The contents; none if they are missing, or are not what they were. */
+  /** Returns the contents, or none if they are missing or do not match the hash. */
   readonly blob: (place: Place, sha256: string) => Effect.Effect<Option.Option<Uint8Array>, TokenizerError>
-  /** A file to write into, which is gone when the scope closes unless it was kept. */
+  /** Creates a temporary file, which is removed when the scope closes unless it was kept. */
   readonly scratch: (place: Place) => Effect.Effect<Scratch, TokenizerError, Scope.Scope>
 }
 
 export interface Scratch {
   readonly write: (bytes: Uint8Array) => Effect.Effect<void, TokenizerError>
-  /** What was written, once it is on the disk. */
+  /** Flushes the file to disk and reads what was written. */
   readonly contents: Effect.Effect<Uint8Array, TokenizerError>
-  /** Makes it the contents of that hash. */
+  /** Moves the file into the cache under its hash. */
   readonly keep: (sha256: string) => Effect.Effect<void, TokenizerError>
 }
 
@@ -65,7 +65,7 @@ export const make = (files: FileSystem.FileSystem, path: Path.Path, directory: s
           new TokenizerError({
             reason: "Storage",
             tokenizer: place.repository,
-            problem: `can't ${what} the cache: ${cause.message}`,
+            problem: `failed to ${what} the cache: ${cause.message}`,
             cause,
           }),
       )
@@ -85,7 +85,7 @@ export const make = (files: FileSystem.FileSystem, path: Path.Path, directory: s
       const name = path.join(folder, "file")
       const file = yield* files.open(name, { flag: "w" })
       return {
-        // Writing nothing is an error to the platform.
+        // The platform fails on empty writes.
         write: (bytes: Uint8Array) =>
           bytes.length === 0 ? Effect.void : stored(place, "write to")(file.writeAll(bytes)),
         contents: stored(place, "read")(Effect.zipRight(file.sync, files.readFile(name))),
@@ -107,7 +107,7 @@ export const make = (files: FileSystem.FileSystem, path: Path.Path, directory: s
       notePath(place).pipe(
         Effect.flatMap((name) => ifThere(files.readFileString(name))),
         stored(place, "read"),
-        // A note that can't be read is none: the hub is asked again.
+        // An unreadable note counts as missing, so the hub is asked again.
         Effect.map(Option.flatMap((text) => Schema.decodeOption(NoteJson)(text))),
       ),
     setNote: (place, note) =>

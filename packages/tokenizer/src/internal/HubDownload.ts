@@ -1,4 +1,4 @@
-/** One file of a repository over HTTP, into the cache. */
+/** Downloads one file of a repository into the cache. */
 import * as FetchHttpClient from "@effect/platform/FetchHttpClient"
 import * as HttpClient from "@effect/platform/HttpClient"
 import type { HttpClientError } from "@effect/platform/HttpClientError"
@@ -23,11 +23,11 @@ export interface Options {
 }
 
 export interface HubDownload {
-  /** What is there now. The file is fetched only if it is another than `known` says. */
+  /** Returns the current state. Downloads the file only if it differs from `known`. */
   readonly refresh: (place: Place, known: Option.Option<Note>) => Effect.Effect<Note, TokenizerError>
 }
 
-/** The last answer of the hub itself, and where the contents are. */
+/** The last response of the hub itself, and the response with the contents. */
 interface Answer {
   readonly hub: HttpClientResponse
   readonly response: HttpClientResponse
@@ -40,7 +40,7 @@ const header = (response: HttpClientResponse, ...names: ReadonlyArray<string>): 
 
 const bare = (etag: string) => etag.replace(/^W\//, "").replaceAll('"', "")
 
-/** Large files are announced by the hub before it sends us elsewhere for them. */
+/** The hub announces large files before it redirects to their storage. */
 const etagOf = (response: HttpClientResponse) => {
   const etag = header(response, "x-linked-etag", "etag")
   return etag === undefined ? undefined : bare(etag)
@@ -52,8 +52,8 @@ const lengthOf = ({ hub, response }: Answer): number | undefined => {
   return length !== undefined && /^\d+$/.test(length) ? Number(length) : undefined
 }
 
-/** Never the error itself: it has the request with its headers, and addresses that are secrets for a while. */
-const wordsOf = (error: HttpClientError): string => {
+/** Describes an error without exposing it: it holds the request headers and temporarily valid signed URLs. */
+const describe = (error: HttpClientError): string => {
   const cause = error.cause instanceof Error ? error.cause.message : undefined
   return [error.reason, cause].filter((word) => word !== undefined && word !== "").join(", ")
 }
@@ -64,7 +64,7 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
   const quiet = HttpClient.withTracerDisabledWhen(client, () => true)
 
   const failure = ({ file, repository }: Place, reason: TokenizerError["reason"], problem: string) =>
-    new TokenizerError({ reason, tokenizer: repository, problem: `${file} can't be downloaded: ${problem}` })
+    new TokenizerError({ reason, tokenizer: repository, problem: `failed to download ${file}: ${problem}` })
 
   const urlOf = ({ file, repository, revision }: Place) =>
     new URL(`${repository}/resolve/${encodeURIComponent(revision)}/${file}`, options.baseUrl)
@@ -72,7 +72,7 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
   const send = (place: Place, url: URL, known: Option.Option<Note>, atHub: boolean) => {
     const etag = Option.getOrUndefined(known)?.etag
     const request = HttpClientRequest.get(url).pipe(
-      // As it is: the length that is announced is that of the file.
+      // Without compression, so that the announced length is that of the file.
       HttpClientRequest.setHeader("accept-encoding", "identity"),
       atHub && etag !== undefined ? HttpClientRequest.setHeader("if-none-match", `"${etag}"`) : (same) => same,
       atHub && options.token !== undefined
@@ -81,15 +81,15 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
     )
     return quiet.execute(request).pipe(
       Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
-      Effect.mapError((error) => failure(place, "Unavailable", wordsOf(error))),
+      Effect.mapError((error) => failure(place, "Unavailable", describe(error))),
       Effect.timeoutFail({
         duration: options.timeout,
-        onTimeout: () => failure(place, "Unavailable", "no answer in time"),
+        onTimeout: () => failure(place, "Unavailable", "timed out while waiting for an answer"),
       }),
     )
   }
 
-  /** The rest of an answer that nobody needs. */
+  /** Discards the body of a response. */
   const drop = (response: HttpClientResponse) => Effect.ignore(Stream.runDrain(Stream.take(response.stream, 1)))
 
   const follow = (
@@ -100,7 +100,7 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
     redirects: number,
   ): Effect.Effect<Answer, TokenizerError> =>
     Effect.gen(function* () {
-      // Once it has left the hub, it gets no credential any more, not even if it comes back.
+      // After a redirect away from the hub the credential is never sent again, not even on the way back.
       const atHub = from === undefined || from.hub === from.response
       const trusted = atHub && url.origin === options.baseUrl.origin
       const response = yield* send(place, url, known, trusted)
@@ -110,10 +110,10 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
       if (isUnchanged(answer, known)) return answer
       yield* drop(response)
       if (redirects === maxRedirects) return yield* failure(place, "Unavailable", `more than ${maxRedirects} redirects`)
-      if (!URL.canParse(location, url)) return yield* failure(place, "Unavailable", "a redirect leads nowhere")
+      if (!URL.canParse(location, url)) return yield* failure(place, "Unavailable", "invalid redirect location")
       const next = new URL(location, url)
       if (next.protocol !== "https:" && next.protocol !== url.protocol) {
-        return yield* failure(place, "Unavailable", `a redirect leads from ${url.protocol} to ${next.protocol}`)
+        return yield* failure(place, "Unavailable", `redirect from ${url.protocol} to ${next.protocol}`)
       }
       return yield* follow(place, next, known, answer, redirects + 1)
     })
@@ -129,7 +129,7 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
       Effect.gen(function* () {
         const damaged = (problem: string) => failure(place, "Damaged", problem)
         const total = lengthOf(answer)
-        const tooLarge = damaged(`it has more than ${options.maxFileBytes} bytes`)
+        const tooLarge = damaged(`larger than ${options.maxFileBytes} bytes`)
         if (total !== undefined && total > options.maxFileBytes) {
           yield* drop(answer.response)
           return yield* tooLarge
@@ -137,8 +137,8 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
         const scratch = yield* cache.scratch(place)
         let received = 0
         yield* answer.response.stream.pipe(
-          Stream.mapError((error) => failure(place, "Unavailable", wordsOf(error))),
-          Stream.timeoutFail(() => failure(place, "Unavailable", "the download stands still"), options.timeout),
+          Stream.mapError((error) => failure(place, "Unavailable", describe(error))),
+          Stream.timeoutFail(() => failure(place, "Unavailable", "the download stalled"), options.timeout),
           Stream.runForEach((bytes) => {
             received += bytes.length
             if (received > options.maxFileBytes) return tooLarge
@@ -149,13 +149,13 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
         )
         const contents = yield* scratch.contents
         if (total !== undefined && contents.length !== total) {
-          return yield* damaged(`${contents.length} of ${total} bytes came`)
+          return yield* damaged(`received ${contents.length} of ${total} bytes`)
         }
         const hash = yield* sha256(contents)
         const announced = etagOf(answer.hub)
-        // Large files are announced by the hash of their contents; others by one of their history.
+        // Only large files have the SHA-256 of their contents as etag; others have a git hash.
         if (announced !== undefined && /^[0-9a-f]{64}$/.test(announced) && announced !== hash) {
-          return yield* damaged("its hash is not the one that was announced")
+          return yield* damaged("the hash differs from the announced one")
         }
         yield* scratch.keep(hash)
         return hash
@@ -177,20 +177,18 @@ export const make = (client: HttpClient.HttpClient, cache: HubCache, options: Op
         return { ...described, sha256: yield* store(place, answer) }
       }
       yield* drop(response)
-      return yield* refused(place, answer, described)
+      return yield* outcomeOf(place, answer, described)
     })
 
-  const refused = (place: Place, { hub, response: { status } }: Answer, described: Omit<Note, "sha256">) => {
+  const outcomeOf = (place: Place, { hub, response: { status } }: Answer, described: Omit<Note, "sha256">) => {
     const code = header(hub, "x-error-code")
     if (status === 404 && (code === "RepoNotFound" || code === "RevisionNotFound")) {
-      return Effect.fail(
-        failure(place, "NotFound", `there is no such ${code === "RepoNotFound" ? "repository" : "revision"}`),
-      )
+      return Effect.fail(failure(place, "NotFound", `no such ${code === "RepoNotFound" ? "repository" : "revision"}`))
     }
     if (status === 404) return Effect.succeed<Note>({ ...described, sha256: null })
     if (status === 401 || status === 403) {
       const hint =
-        options.token === undefined ? "a token is needed, or the name is wrong" : "this token may not read it"
+        options.token === undefined ? "a token is required, or the name is wrong" : "this token has no access"
       return Effect.fail(failure(place, "Unauthorized", `${hint} (status ${status})`))
     }
     return Effect.fail(failure(place, "Unavailable", `the hub answered with status ${status}`))

@@ -1,4 +1,4 @@
-/** The files of one repository, from the cache if they are known to be right, else from the hub. */
+/** Reads the files of one repository from the cache if they are known to be current, otherwise from the hub. */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import { InvalidInput } from "effect-tinker/TinkerError"
@@ -7,17 +7,17 @@ import * as TokenizerFiles from "../TokenizerFiles.ts"
 import type { HubCache, Note, Place } from "./HubCache.ts"
 import type { HubDownload } from "./HubDownload.ts"
 
-/** `name` or `org/name`; they become a part of an address. */
+/** Accepts `name` or `org/name`; the name becomes part of a URL. */
 const isRepository = (name: string) => /^(?:[\w.-]+\/)?[\w.-]+$/.test(name) && !/(?:^|\/)\.+(?:\/|$)/.test(name)
 
 export const checkNames = (repository: string, revision: string): Effect.Effect<void, InvalidInput> => {
   if (!isRepository(repository)) {
-    const problem = `${JSON.stringify(repository)} is no repository: name or org/name`
+    const problem = `expected name or org/name, got ${JSON.stringify(repository)}`
     return new InvalidInput({ path: "repository", problem })
   }
   return /^[^\s]+$/.test(revision) && !/^\.+$/.test(revision)
     ? Effect.void
-    : new InvalidInput({ path: "revision", problem: "is no branch, tag or commit" })
+    : new InvalidInput({ path: "revision", problem: "expected a branch, tag or commit" })
 }
 
 const isCommit = (revision: string) => /^[0-9a-f]{40}$/.test(revision)
@@ -34,13 +34,13 @@ const textOf = (place: Place, bytes: Uint8Array): Effect.Effect<string, Tokenize
       new TokenizerError({
         reason: "Invalid",
         tokenizer: place.repository,
-        problem: `${place.file} is not UTF-8`,
+        problem: `${place.file} is not valid UTF-8`,
         cause,
       }),
   })
 
 const readOne = (cache: HubCache, download: HubDownload | undefined, place: Place) => {
-  /** What a note stands for; none if the cache lacks it. */
+  /** Returns the contents that a note refers to, or none if the cache lacks them. */
   const contentsOf = (note: Note): Effect.Effect<Option.Option<Contents>, TokenizerError> =>
     note.sha256 === null
       ? Effect.succeedSome({ commit: note.commit, text: undefined })
@@ -63,11 +63,11 @@ const readOne = (cache: HubCache, download: HubDownload | undefined, place: Plac
         problem: `${place.file} of ${place.revision} is not in the cache, and downloads are turned off`,
       })
     }
-    // Contents that are gone or spoilt must come again, whatever the hub says of changes.
+    // Missing or damaged contents are downloaded again even if the hub reports no change.
     const fresh = yield* Effect.either(download.refresh(place, Option.isSome(cached) ? note : Option.none()))
     if (fresh._tag === "Left") {
       if (fresh.left.reason !== "Unavailable" || Option.isNone(cached)) return yield* fresh.left
-      yield* Effect.logWarning(`${fresh.left.message}; what is in the cache is used`)
+      yield* Effect.logWarning(`${fresh.left.message}; using the cached file`)
       return cached.value
     }
     yield* cache.setNote(place, fresh.right)
@@ -78,7 +78,7 @@ const readOne = (cache: HubCache, download: HubDownload | undefined, place: Plac
         new TokenizerError({
           reason: "Storage",
           tokenizer: place.repository,
-          problem: `${place.file} was downloaded, but is not in the cache`,
+          problem: `${place.file} was downloaded but is missing from the cache`,
         }),
     })
   })
@@ -92,7 +92,7 @@ export const read = (
   revision: string,
 ): Effect.Effect<TokenizerFiles.TokenizerFiles, TokenizerError> =>
   Effect.suspend(() => {
-    // The first file tells the commit; the others are read of the same one.
+    // The first file determines the commit; the other files are read from the same commit.
     let at = revision
     return TokenizerFiles.collect(repository, (file) =>
       Effect.map(readOne(cache, download, { baseUrl, repository, revision: at, file }), ({ commit, text }) => {

@@ -1,4 +1,4 @@
-/** The Rust library, as a binary that Node loads. */
+/** The Rust library, as a native binary for Node. */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import type * as Rust from "tokenizers"
@@ -9,21 +9,21 @@ import type { Definition } from "./Definition.ts"
 
 export type Module = Pick<typeof Rust, "Tokenizer">
 
-/** Fails where there is no binary for this machine, or none was installed. */
+/** Loads the library. Fails if there is no binary for this platform, or none is installed. */
 export const load: Effect.Effect<Module, TokenizerError> = Effect.tryPromise({
   try: () => import("tokenizers"),
   catch: (cause) =>
     new TokenizerError({
       reason: "Unsupported",
       tokenizer: "native backend",
-      problem: "the package `tokenizers` has no binary that can be loaded here",
+      problem: "the package `tokenizers` has no loadable binary for this platform",
       cause,
     }),
 })
 
 const messageOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 
-/** The library counts characters; JavaScript counts UTF-16 units. */
+/** Converts offsets in characters, as the library counts, to offsets in UTF-16 units. */
 const toUnits = (text: string, offsets: ReadonlyArray<ReadonlyArray<number>>): Uint32Array => {
   const units: Array<number> = [0]
   for (const character of text) units.push((units.at(-1) ?? 0) + character.length)
@@ -37,8 +37,8 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
       return yield* new TokenizerError({
         reason: "Unsupported",
         tokenizer: name,
-        // It panics on a token that is shorter than what is to be cut off, and takes the process along.
-        problem: "the native backend can't cut off the ends of tokens; use the portable one",
+        // The library panics on tokens shorter than the part to strip, which ends the process.
+        problem: "the native backend can't strip the ends of tokens; use the portable backend",
       })
     }
     const rust = yield* Effect.try({
@@ -47,7 +47,7 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
         new TokenizerError({
           reason: "Invalid",
           tokenizer: name,
-          problem: `tokenizer.json is not valid: ${messageOf(cause)}`,
+          problem: `invalid tokenizer.json: ${messageOf(cause)}`,
           cause,
         }),
     })
@@ -58,7 +58,7 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
           new TokenizerError({
             reason: "Failed",
             tokenizer: name,
-            problem: `can't ${what}: ${messageOf(cause)}`,
+            problem: `failed to ${what}: ${messageOf(cause)}`,
             cause,
           }),
       })

@@ -1,4 +1,4 @@
-/** The library in JavaScript. It encodes; decoding is ours, which does it as the reference does. */
+/** The JavaScript library. It is used for encoding only; this package decodes, to match the reference. */
 import type * as Script from "@huggingface/tokenizers"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
@@ -16,19 +16,19 @@ export const load: Effect.Effect<Module, TokenizerError> = Effect.tryPromise({
     new TokenizerError({
       reason: "Unsupported",
       tokenizer: "portable backend",
-      problem: "the package `@huggingface/tokenizers` can't be loaded",
+      problem: "the package `@huggingface/tokenizers` failed to load; check that it is installed",
       cause,
     }),
 })
 
 const messageOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 
-/** What a byte-level pre-tokenizer splits by when it is told to split. */
+/** The pattern of a byte-level pre-tokenizer with `use_regex`. */
 const bytesSplit = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
 /**
- * The library's own pattern for bytes takes `\s` as JavaScript does, without U+0085. Patterns of the definition it
- * translates, so it is given the same one that way.
+ * Replaces the library's own byte-level pattern, in which `\s` has JavaScript's meaning and does not match U+0085. The
+ * library translates patterns of the definition, so the same pattern is passed as one of those.
  */
 const withPattern = (preTokenizer: unknown): unknown => {
   if (!Predicate.isRecord(preTokenizer)) return preTokenizer
@@ -41,10 +41,10 @@ const withPattern = (preTokenizer: unknown): unknown => {
   return { type: "Sequence", pretokenizers: [split, { ...preTokenizer, use_regex: false }] }
 }
 
-/** What the library would silently do otherwise than the reference. */
-const gapOf = ({ addedTokens }: Definition): string | undefined => {
+/** Describes a feature that the library would silently handle differently from the reference. */
+const unsupportedFeature = ({ addedTokens }: Definition): string | undefined => {
   const whole = addedTokens.find((token) => token.single_word)
-  return whole && `the token ${JSON.stringify(whole.content)} counts only as a word of its own`
+  return whole && `the token ${JSON.stringify(whole.content)} matches only as a whole word`
 }
 
 export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effect<Library, TokenizerError> =>
@@ -57,8 +57,9 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
         problem: cause === undefined ? problem : `${problem}: ${messageOf(cause)}`,
         cause,
       })
-    const gap = gapOf(definition)
-    if (gap !== undefined) return yield* fail("Unsupported", `the portable backend can't do this: ${gap}`)()
+    const unsupported = unsupportedFeature(definition)
+    if (unsupported !== undefined)
+      return yield* fail("Unsupported", `not supported by the portable backend: ${unsupported}`)()
 
     const script = yield* Effect.try({
       try: () =>
@@ -66,7 +67,7 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
           { ...json, pre_tokenizer: withPattern(json["pre_tokenizer"]) },
           { clean_up_tokenization_spaces: false },
         ),
-      catch: fail("Invalid", "tokenizer.json is not valid, or beyond the portable backend"),
+      catch: fail("Invalid", "tokenizer.json is invalid or not supported by the portable backend"),
     })
     const idToToken: Library["idToToken"] = (id) => Option.fromNullable(script.id_to_token(id))
     const tokens = tokensOf(definition, idToToken)
@@ -74,14 +75,14 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
     const encode: Library["encode"] = (text, addSpecialTokens) =>
       Effect.try({
         try: (): ReadonlyArray<number | undefined> => script.encode(text, { add_special_tokens: addSpecialTokens }).ids,
-        catch: fail("Failed", "can't encode"),
+        catch: fail("Failed", "failed to encode"),
       }).pipe(
         Effect.flatMap((ids) => {
           const known = ids.filter((id) => id !== undefined)
-          // Where there is no token for the unknown, the reference leaves out what BPE does not know, and only that.
+          // Without an unknown token, the reference drops unknown parts of the text for BPE and fails for other models.
           return known.length === ids.length || definition.model === "BPE"
             ? Effect.succeed(Int32Array.from(known))
-            : Effect.fail(fail("Failed", "can't encode: a part of the text is not in the vocabulary")())
+            : Effect.fail(fail("Failed", "failed to encode: part of the text is not in the vocabulary")())
         }),
       )
 
@@ -97,11 +98,11 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
           const { finish, push } = run()
           return push(tokens(ids, skipSpecialTokens)) + finish()
         },
-        catch: fail("Failed", "can't decode"),
+        catch: fail("Failed", "failed to decode"),
       })
 
-    // One text after the other holds up the process for no longer than the longest of them.
-    const politely = <A, B>(all: ReadonlyArray<A>, f: (one: A) => Effect.Effect<B, TokenizerError>) =>
+    // Yields after every text, so that a batch blocks the process no longer than its longest text.
+    const forEachYielding = <A, B>(all: ReadonlyArray<A>, f: (one: A) => Effect.Effect<B, TokenizerError>) =>
       Effect.forEach(all, (one) => Effect.zipLeft(f(one), Effect.yieldNow()))
 
     return {
@@ -111,8 +112,8 @@ export const make = ({ Tokenizer }: Module, definition: Definition): Effect.Effe
       idToToken,
       encode,
       encodeWithOffsets: () => Effect.fail(fail("Unsupported", "the portable backend has no offsets")()),
-      encodeBatch: (texts, addSpecialTokens) => politely(texts, (text) => encode(text, addSpecialTokens)),
+      encodeBatch: (texts, addSpecialTokens) => forEachYielding(texts, (text) => encode(text, addSpecialTokens)),
       decode,
-      decodeBatch: (batch, skipSpecialTokens) => politely(batch, (ids) => decode(ids, skipSpecialTokens)),
+      decodeBatch: (batch, skipSpecialTokens) => forEachYielding(batch, (ids) => decode(ids, skipSpecialTokens)),
     }
   })

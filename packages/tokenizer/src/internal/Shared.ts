@@ -1,6 +1,6 @@
 /**
- * Values that several hold at once. What an `RcMap` keeps here is not the value but the place where it is loaded: so a
- * load that failed is not kept, and one that waits can leave the load to the others.
+ * Shares loaded values. The `RcMap` holds loaders instead of values: a failed load is not kept, and an interrupted
+ * caller leaves the load running for the others.
  */
 import * as Cause from "effect/Cause"
 import type * as Duration from "effect/Duration"
@@ -17,12 +17,12 @@ export interface Shared<K, A, E> {
 export interface Options<K, A, E, E2> {
   readonly load: (source: K) => Effect.Effect<A, E>
   readonly idleTimeToLive: Duration.DurationInput
-  /** For those who ask, or wait, when all is closed. */
+  /** The error for callers when the scope is closed. */
   readonly closed: (source: K) => E2
 }
 
-/** Joins the load that is under way or went well, or starts one in the scope. */
-const makePlace = <A, E>(load: Effect.Effect<A, E>, scope: Scope.Scope): Effect.Effect<Exit.Exit<A, E>> => {
+/** Joins the running or successful load, or starts one in the scope. */
+const makeLoader = <A, E>(load: Effect.Effect<A, E>, scope: Scope.Scope): Effect.Effect<Exit.Exit<A, E>> => {
   let current: Fiber.RuntimeFiber<A, E> | undefined
   return Effect.uninterruptibleMask((restore) =>
     Effect.suspend(() => {
@@ -38,15 +38,15 @@ const makePlace = <A, E>(load: Effect.Effect<A, E>, scope: Scope.Scope): Effect.
   )
 }
 
-/** Sources that are equal, as `Data` makes them, share what is loaded. */
+/** Creates a shared store. Sources that are equal (see `Data`) share one value. */
 export const make = <K, A, E, E2>({
   closed,
   idleTimeToLive,
   load,
 }: Options<K, A, E, E2>): Effect.Effect<Shared<K, A, E | E2>, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const places = yield* RcMap.make({
-      lookup: (source: K) => Effect.map(Effect.scope, (scope) => makePlace(load(source), scope)),
+    const loaders = yield* RcMap.make({
+      lookup: (source: K) => Effect.map(Effect.scope, (scope) => makeLoader(load(source), scope)),
       idleTimeToLive,
     })
     let open = true
@@ -55,9 +55,9 @@ export const make = <K, A, E, E2>({
     return {
       get: (source) =>
         Effect.gen(function* () {
-          // An RcMap that is closed interrupts who asks.
+          // A closed RcMap would interrupt the caller.
           if (!open) return yield* Effect.fail(closed(source))
-          const exit = yield* Effect.flatten(RcMap.get(places, source))
+          const exit = yield* Effect.flatten(RcMap.get(loaders, source))
           if (Exit.isFailure(exit) && Cause.isInterrupted(exit.cause)) return yield* Effect.fail(closed(source))
           return yield* exit
         }),

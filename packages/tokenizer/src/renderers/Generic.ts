@@ -1,7 +1,7 @@
 /**
- * A renderer made of any chat template, for models that have none of their own here. The template knows nothing of
- * weights: they are found by rendering the conversation up to each answer, and where that is no prefix of the whole,
- * the example is refused.
+ * A renderer built from any chat template, for models without a renderer of their own. A template says nothing about
+ * weights: they are found by rendering the conversation up to each answer. If that is not a prefix of the whole, the
+ * example is rejected.
  *
  * @since 0.1.0
  */
@@ -20,23 +20,25 @@ import type { TemplateError } from "../TemplateError.ts"
 import type * as Tokenizer from "../Tokenizer.ts"
 
 /**
+ * Options of {@link make}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** For errors. Default: the tokenizer's. */
+  /** The name used in errors. Default: the tokenizer's name. */
   readonly name?: string | undefined
-  /** Default: the one that the tokenizer brings. */
+  /** Default: the template of the tokenizer. */
   readonly template?: ChatTemplate.ChatTemplate | undefined
-  /** Given to the template in every conversation. */
+  /** Tools passed to the template in every conversation. */
   readonly tools?: ReadonlyArray<ToolSpec> | undefined
-  /** Given to the template, such as `enable_thinking`. */
+  /** Variables passed to the template, such as `enable_thinking`. */
   readonly variables?: ChatTemplate.RenderInput["variables"]
-  /** The token that ends an answer. Default: the special token that the template writes after one. */
+  /** The token that ends an answer. Default: the special token that the template writes after an answer. */
   readonly stop?: string | undefined
 }
 
-/** As templates know messages. */
+/** Converts a message to the form that templates expect. */
 const toTemplate = (message: Message, path: string): Family.Result<ChatTemplate.TemplateObject> =>
   Either.gen(function* () {
     const { name, role, toolCallId, toolCalls = [] } = message
@@ -44,8 +46,7 @@ const toTemplate = (message: Message, path: string): Family.Result<ChatTemplate.
     const calls = yield* Either.all(
       toolCalls.map(({ arguments: given, id, name }, index) =>
         Either.match(ExactJson.parse(given), {
-          onLeft: ({ message }) =>
-            Family.invalid(`${path}.toolCalls[${index}].arguments`, `not valid JSON: ${message}`),
+          onLeft: ({ message }) => Family.invalid(`${path}.toolCalls[${index}].arguments`, `invalid JSON: ${message}`),
           onRight: (args) =>
             Either.right({ type: "function", ...(id !== undefined && { id }), function: { name, arguments: args } }),
         }),
@@ -61,7 +62,9 @@ const toTemplate = (message: Message, path: string): Family.Result<ChatTemplate.
     }
   })
 
-/** JSON as it is, which a template takes; numbers as they were written, where a schema was read with `ExactJson`. */
+/**
+ * Converts a tool to the form that templates expect; numbers keep their notation if the schema was read by `ExactJson`.
+ */
 const toolData = (tool: ToolSpec): Either.Either<ChatTemplate.TemplateObject, never> => {
   const { description, name, parameters } = tool
   const schema = Either.getOrElse(ExactJson.parse(PythonJson.print(parameters)), () => null)
@@ -71,7 +74,8 @@ const toolData = (tool: ToolSpec): Either.Either<ChatTemplate.TemplateObject, ne
 const probe = "\u2603 answer \u2603"
 
 /**
- * Images are refused. The extension property is not claimed, so `supervisedExamples` makes one example of each answer.
+ * Creates a renderer from a chat template. Rejects images. Does not claim the extension property, so
+ * `supervisedExamples` returns one example per answer.
  *
  * @since 0.1.0
  * @category constructors
@@ -97,7 +101,7 @@ export const make = (
         return yield* template.render({ messages: given, tools, addGenerationPrompt, variables: options.variables })
       })
 
-    const refuse = (reason: RendererError["reason"], problem: string) =>
+    const reject = (reason: RendererError["reason"], problem: string) =>
       new RendererError({ reason, renderer: name, problem })
 
     const user: Message = { role: "user", content: "?" }
@@ -110,15 +114,12 @@ export const make = (
       .toSorted((one, other) => one.place - other.place)[0]?.content
     const stopText = options.stop ?? ending
     if (stopText === undefined) {
-      return yield* refuse(
-        "Unsupported",
-        "the template writes no special token after an answer; say which `stop` ends one",
-      )
+      return yield* reject("Unsupported", "the template writes no special token after an answer; set the option `stop`")
     }
     const stop = yield* Family.tokenOf(name, tokenizer, stopText)
     const frames = template.source.includes("<think>")
     const isTagged = frames || template.source.includes("<tool_call>")
-    // Some prompts begin the thought themselves, so that the answer has only its end.
+    // Some prompts already open the reasoning block, so that the answer contains only its end.
     const begun = Either.isRight(opening) && /<think>\s*$/.test(opening.right) ? "<think>" : ""
 
     const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false })
@@ -128,34 +129,37 @@ export const make = (
       return bad === -1 ? Either.void : Family.invalid(`messages[${bad}]`, "expected a message: { role, content }")
     }
 
-    const learnt = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Family.Result<ReadonlyArray<number>> => {
+    const trainedIndices = (
+      messages: ReadonlyArray<Message>,
+      trainOn: TrainOn,
+    ): Family.Result<ReadonlyArray<number>> => {
       if (trainOn !== "customized") {
         const marked = messages.findIndex(({ trainable }) => trainable !== undefined)
         if (marked !== -1) {
-          return Family.invalid(`messages[${marked}].trainable`, `given, but ${trainOn} decides what is learnt`)
+          return Family.invalid(`messages[${marked}].trainable`, `not allowed with ${trainOn}; use customized`)
         }
         return trainOn === "last_assistant_message" ||
           trainOn === "last_assistant_turn" ||
           trainOn === "all_assistant_messages"
           ? Family.turnsOf(name, messages, trainOn)
-          : Family.refuse(name, "Unsupported", `${trainOn}: a template does not tell where messages begin and end`)
+          : Family.reject(name, "Unsupported", `${trainOn}: a template does not show where messages begin and end`)
       }
       const silent = messages.findIndex(({ trainable }) => trainable === undefined)
-      if (silent !== -1) return Family.invalid(`messages[${silent}].trainable`, "missing: training is customized")
+      if (silent !== -1) return Family.invalid(`messages[${silent}].trainable`, "missing; required with customized")
       const other = messages.findIndex(({ role, trainable }) => trainable === true && role !== "assistant")
       return other === -1
         ? Either.right(messages.flatMap(({ trainable }, index) => (trainable === true ? [index] : [])))
-        : Family.refuse(
+        : Family.reject(
             name,
             "Unsupported",
-            `messages[${other}] is not the assistant's: a template does not tell where it begins`,
+            `messages[${other}] is not the assistant's: a template does not show where it begins`,
           )
     }
 
     const noPrefix = (index: number) =>
-      refuse(
+      reject(
         "NoPrefix",
-        `messages[${index}]: what the model is given before this answer is no prefix of the example, so it would learn from a history that it never sees; use supervisedExamples`,
+        `messages[${index}]: the prompt for this answer is not a prefix of the example, so the model would be trained on a history that it never sees; use supervisedExamples`,
       )
 
     const example = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Effect.Effect<Example, Failure> =>
@@ -168,22 +172,22 @@ export const make = (
         const tokens: Array<number> = []
         const spans: Array<readonly [from: number, to: number]> = []
         let at = 0
-        for (const index of yield* learnt(messages, trainOn)) {
+        for (const index of yield* trainedIndices(messages, trainOn)) {
           const prompt = yield* render(messages.slice(0, index), true)
           if (!whole.startsWith(prompt) || prompt.length < at) return yield* noPrefix(index)
           for (const token of yield* encode(whole.slice(at, prompt.length))) tokens.push(token)
-          // The tokens, too: a text that is cut elsewhere may be encoded otherwise.
+          // Compares tokens as well: a text split at another place may be encoded differently.
           const given = yield* encode(prompt)
           if (given.length !== tokens.length || given.some((token, place) => token !== tokens[place])) {
             return yield* noPrefix(index)
           }
-          // The last one of the answer by itself: others are in its own words.
+          // Uses the last stop, because the text of the answer may contain others.
           const own = yield* render(messages.slice(0, index + 1), false)
           const end = own.lastIndexOf(stopText)
           if (end < prompt.length) {
-            return yield* refuse(
+            return yield* reject(
               "Unsupported",
-              `messages[${index}]: the template does not end it with ${stopText}, so where it ends is not known`,
+              `messages[${index}]: the template does not end this answer with ${stopText}, so its end is unknown`,
             )
           }
           if (!whole.startsWith(own.slice(0, end + stopText.length))) return yield* noPrefix(index)
@@ -221,7 +225,7 @@ export const make = (
       generationPrompt: Effect.fn("Renderer.generationPrompt")(function* (messages, prompt) {
         yield* check(messages)
         if (prompt?.role !== undefined && prompt.role !== "assistant") {
-          return yield* refuse("Unsupported", "a template begins answers of the assistant only")
+          return yield* reject("Unsupported", "a template can only start answers of the assistant")
         }
         const tokens = yield* encode(yield* render(messages, true))
         const prefill = yield* encode(prompt?.prefill ?? "")
@@ -238,6 +242,6 @@ export const make = (
       }),
       parse: (tokens) => Effect.suspend(() => parse(Family.numbersOf(tokens))),
       parser: () => Family.parserOf(tokenizer, { parse, scanner, stopTokens: new Set([stop]) }),
-      toolPrefix: () => refuse("Unsupported", "tools are given to the template: name them when the renderer is made"),
+      toolPrefix: () => reject("Unsupported", "the template renders the tools; pass them to Generic.make"),
     } satisfies Renderer
   })

@@ -1,5 +1,5 @@
 /**
- * gpt-oss: the format Harmony, with channels for what is thought, called and said.
+ * gpt-oss: the Harmony format, with channels for reasoning, tool calls and answers.
  *
  * @since 0.1.0
  */
@@ -17,23 +17,27 @@ import type { RendererError } from "../RendererError.ts"
 import type * as Tokenizer from "../Tokenizer.ts"
 
 /**
+ * How much the model reasons.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Effort = "low" | "medium" | "high"
 
 /**
+ * Options of {@link make}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** How hard the model thinks, said in a system message in front of every conversation. Without it there is none. */
+  /** The reasoning effort, stated in a system message at the start of every conversation. Default: no such message. */
   readonly reasoningEffort?: Effort | undefined
-  /** `YYYY-MM-DD`, in that system message. Default: the day (UTC) on which the renderer is made. */
+  /** The date in that system message, as `YYYY-MM-DD`. Default: the UTC date when the renderer is created. */
   readonly currentDate?: string | undefined
 }
 
-/** A system message as it is. One of the user's is an instruction of the developer. */
+/** The role of a true system message. The `system` role of a conversation becomes a developer message. */
 const system = "_system"
 
 const preludeOf = (effort: Effort, date: string): Message => ({
@@ -87,7 +91,7 @@ const toolPrefix = (tools: ReadonlyArray<ToolSpec>, systemPrompt: string): Reado
 }
 
 /**
- * A tool's result needs the `name` of the tool.
+ * Creates a renderer for gpt-oss. Tool results need the `name` of the tool.
  *
  * @since 0.1.0
  * @category constructors
@@ -101,7 +105,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
     }
     const returned = yield* Family.tokenOf(name, tokenizer, "<|return|>")
     const called = yield* Family.tokenOf(name, tokenizer, "<|call|>")
-    // Once, so that a run that goes on past midnight has one prompt.
+    // Read once, so that the prompt does not change when a run continues past midnight.
     const date = currentDate ?? new Date(yield* Clock.currentTimeMillis).toISOString().slice(0, 10)
 
     const render = (message: Message, { isLast, path }: Family.Place): Family.Result<Family.Rendered> => {
@@ -120,7 +124,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
           })
         }
         const tool = message.name ?? ""
-        if (tool === "") return Family.invalid(`${path}.name`, `missing: ${name} says which tool a result comes from`)
+        if (tool === "") return Family.invalid(`${path}.name`, `missing; ${name} needs the name of the tool`)
         return Either.right({
           header: `<|start|>${tool.startsWith("functions.") ? tool : `functions.${tool}`} to=assistant`,
           output: [{ text: `<|channel|>commentary<|message|>${text}<|end|>` }],

@@ -1,5 +1,5 @@
 /**
- * Llama 3, instruct models. Without the dates that the stock template puts into the system message.
+ * Llama 3 instruct models, without the dates that the stock template adds to the system message.
  *
  * @since 0.1.0
  */
@@ -17,7 +17,7 @@ const name = "llama3"
 const headerOf = (role: string) => `<|start_header_id|>${role}<|end_header_id|>\n\n`
 
 /**
- * Tools are refused: calls would be bare JSON, which can't be told from an answer that is JSON.
+ * Creates a renderer for Llama 3. Rejects tools: calls would be bare JSON, indistinguishable from an answer in JSON.
  *
  * @since 0.1.0
  * @category constructors
@@ -52,7 +52,7 @@ export const make = (tokenizer: Tokenizer.Service): Effect.Effect<Renderer, Rend
             return { message: { role: "assistant", content }, termination: stopped ? "stop_sequence" : "malformed" }
           }),
         scanner: Scanner.plain,
-        toolPrefix: Family.noTools(name, "its tool calls can't be told from answers that are JSON"),
+        toolPrefix: Family.noTools(name, "its tool calls can't be distinguished from answers in JSON"),
       },
       tokenizer,
     )

@@ -1,5 +1,5 @@
 /**
- * Qwen3: hybrid models that think or do not, and the instruct models of 2507, which never do.
+ * Qwen3: hybrid models with optional reasoning, and the 2507 instruct models without reasoning.
  *
  * @since 0.1.0
  */
@@ -16,9 +16,11 @@ import type { RendererError } from "../RendererError.ts"
 import type * as Tokenizer from "../Tokenizer.ts"
 
 /**
- * - `thinking`: the model may think
- * - `disabled`: its prompt ends with an empty thought, so that it does not
- * - `instruct`: the model knows no thoughts
+ * How a renderer handles reasoning:
+ *
+ * - `thinking`: the model may reason
+ * - `disabled`: the prompt ends with an empty reasoning block, so that the model does not reason
+ * - `instruct`: the model has no reasoning blocks
  *
  * @since 0.1.0
  * @category models
@@ -26,6 +28,8 @@ import type * as Tokenizer from "../Tokenizer.ts"
 export type Mode = "thinking" | "disabled" | "instruct"
 
 /**
+ * Options of {@link make}.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -33,8 +37,8 @@ export interface Options {
   /** Default: `thinking`. */
   readonly mode?: Mode | undefined
   /**
-   * Whether what was thought in earlier turns is left out, as the model's template does. Without it the extension
-   * property holds, and a conversation is one example. Default: true.
+   * Whether to remove reasoning from earlier turns, as the model's template does. If false, the extension property
+   * holds and a conversation is one example. Default: true.
    */
   readonly stripThinkingFromHistory?: boolean | undefined
 }
@@ -46,7 +50,7 @@ const emptyThought = Tagged.framed("")
 const hasThought = ({ content }: Message): boolean =>
   typeof content === "string" ? content.includes("<think>") : content.some(({ type }) => type === "thinking")
 
-/** The parts one after the other. Around thoughts that are framed the frame has written the newlines. */
+/** Joins the parts. Drops newlines after a framed reasoning block, because the frame already ends with newlines. */
 const joined = (message: Message, frames: boolean): string => {
   let all = ""
   let afterFrame = false
@@ -62,7 +66,7 @@ const joined = (message: Message, frames: boolean): string => {
   return all
 }
 
-/** A thought that is written inside the text gets the same frame. */
+/** Frames reasoning that is written inside the text. */
 const reframed = (content: string): string => {
   const end = content.indexOf("</think>")
   const before = content.slice(0, end)
@@ -91,7 +95,8 @@ const toolPrefix = (tools: ReadonlyArray<ToolSpec>, systemPrompt: string): Messa
 }
 
 /**
- * Special tokens that are written out in a message are text: nobody can end a turn from within it.
+ * Creates a renderer for Qwen3. Special tokens spelled out in a message are encoded as text, so a message can't end its
+ * own turn.
  *
  * @since 0.1.0
  * @category constructors
@@ -103,14 +108,14 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
     const name = names[mode]
     yield* Family.tokenOf(name, tokenizer, "<|im_start|>")
     const stop = yield* Family.tokenOf(name, tokenizer, "<|im_end|>")
-    const knowsThoughts = mode !== "instruct"
+    const hasReasoning = mode !== "instruct"
 
     const headerOf = (role: string, { index }: Family.Place) =>
       `${index > 0 ? "\n" : ""}<|im_start|>${role === "tool" ? "user" : role}\n`
 
-    /** Whether the answer gets the frame of a thought, which the template writes after the last question only. */
+    /** Whether the answer gets a reasoning block; the template adds one only after the last user message. */
     const isFramed = (message: Message, { isLast, lastUserIndex }: Family.Place) =>
-      knowsThoughts && message.role === "assistant" && lastUserIndex >= 0 && (isLast || !strips)
+      hasReasoning && message.role === "assistant" && lastUserIndex >= 0 && (isLast || !strips)
 
     const textOf = (message: Message, place: Family.Place): Family.Result<string> => {
       const frames = isFramed(message, place)
@@ -130,7 +135,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
           toolCalls.map((call, index) =>
             Either.match(PythonJson.reprint(call.arguments), {
               onLeft: ({ message }) =>
-                Family.invalid(`${place.path}.toolCalls[${index}].arguments`, `not valid JSON: ${message}`),
+                Family.invalid(`${place.path}.toolCalls[${index}].arguments`, `invalid JSON: ${message}`),
               onRight: (args) => Either.right(Tagged.callText(call.name, args)),
             }),
           ),
@@ -145,17 +150,17 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
       place.isLast &&
       message.content.length > 0 &&
       place.lastUserIndex < 0
-        ? Family.refuse(
+        ? Family.reject(
             name,
             "Contradiction",
-            "without a message of the user the template writes no empty thought, which the prompt always does; add one, or use the renderer with thinking",
+            "without a user message the template omits the empty reasoning block that the prompt always has; add a user message, or use the renderer with thinking",
           )
         : Either.void
 
     return Family.make(
       {
         name,
-        hasExtensionProperty: !strips || !knowsThoughts,
+        hasExtensionProperty: !strips || !hasReasoning,
         stopSequences: [stop],
         stopTokens: new Set([stop]),
         bos: "",
@@ -176,10 +181,10 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
             const { before, stopped } = yield* Family.beforeStop(name, tokens, stop)
             const text = yield* tokenizer.decode(before)
             return stopped
-              ? { message: Tagged.parse(text, knowsThoughts), termination: "stop_sequence" }
+              ? { message: Tagged.parse(text, hasReasoning), termination: "stop_sequence" }
               : { message: { role: "assistant", content: text }, termination: "malformed" }
           }),
-        scanner: () => Scanner.tagged(knowsThoughts),
+        scanner: () => Scanner.tagged(hasReasoning),
         toolPrefix: (tools, systemPrompt) => Either.right([toolPrefix(tools, systemPrompt)]),
       },
       tokenizer,

@@ -1,5 +1,5 @@
 /**
- * `User: …`, `Assistant: …`: for base models, which know no chat format.
+ * `User: …`, `Assistant: …`: a format for base models, which have no chat format.
  *
  * @since 0.1.0
  */
@@ -24,7 +24,7 @@ const contentOf = (text: string) => {
 }
 
 /**
- * An answer may also end with the model's end of text. It knows no tools and no thinking.
+ * Creates a renderer for base models. An answer may also end with the end-of-text token. Rejects tools and reasoning.
  *
  * @since 0.1.0
  * @category constructors
@@ -45,7 +45,7 @@ export const make = (tokenizer: Tokenizer.Service): Effect.Effect<Renderer> => {
       Either.map(Family.onlyText(name, message, path), (text) => ({
         header: headerOf(message.role),
         output: [{ text: prefix + text + suffix }],
-        // Only an answer ends so; the rest of another message's stop is never written.
+        // Only answers end this way; other messages never include the rest of the stop sequence.
         stopOverlap: message.role === "assistant" ? "User:" : undefined,
       })),
     suffix: (role) => Either.right(headerOf(role)),
@@ -65,7 +65,7 @@ export const make = (tokenizer: Tokenizer.Service): Effect.Effect<Renderer> => {
       })
     },
     scanner: () => Scanner.until(stop, prefix, suffix),
-    toolPrefix: Family.noTools(name, "base models know none"),
+    toolPrefix: Family.noTools(name, "base models have no tool format"),
   }
   return Effect.succeed(Family.make(family, tokenizer))
 }

@@ -1,4 +1,4 @@
-/** What the reference library made of many texts: `scripts/goldens` writes it, and says how. */
+/** Results of the reference library; written and documented by `scripts/goldens`. */
 import { TokenizerBackend } from "@effect-tinker/tokenizer"
 import type { TokenizerFiles } from "@effect-tinker/tokenizer/TokenizerFiles"
 import { Effect, type Layer } from "effect"
@@ -40,7 +40,7 @@ export const golden = (shape: Shape): Golden => JSON.parse(text(`${shape}.golden
 export const refusals: Readonly<Record<Shape, Readonly<Record<string, Outcome>>>> = JSON.parse(text("refusals.json"))
 export const files = (shape: Shape): TokenizerFiles => ({ name: shape, tokenizer: text(`${shape}.tokenizer.json`) })
 
-/** Numbers of 16 bits in base64. */
+/** Unpacks 16-bit numbers from base64. */
 export const unpack = (packed: string): Array<number> => {
   const bytes = Buffer.from(packed, "base64")
   return Array.from({ length: bytes.length / 2 }, (_, i) => bytes.readUInt16LE(2 * i))

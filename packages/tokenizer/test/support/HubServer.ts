@@ -1,4 +1,4 @@
-/** A hub on a free port of this machine, and a second server to which it sends for large files. */
+/** A local hub on a free port, and a second server that it redirects to for large files. */
 import { Effect } from "effect"
 import { createHash } from "node:crypto"
 import * as Http from "node:http"
@@ -6,7 +6,7 @@ import type * as Net from "node:net"
 
 export interface HubFile {
   readonly contents: string
-  /** Kept elsewhere, as large files are. */
+  /** Whether the file is stored on the second server. */
   readonly large?: boolean
 }
 
@@ -18,13 +18,13 @@ export interface Seen {
 
 export interface HubServer {
   readonly url: string
-  /** By `repository/file`; may be changed at any time. */
+  /** Files by `repository/file`; may be changed at any time. */
   readonly files: Map<string, HubFile>
   readonly seen: Array<Seen>
   commit: string
-  /** The next answers with contents. */
+  /** Replacements for the next responses with contents. */
   readonly faults: Array<(response: Http.ServerResponse, contents: Buffer) => void>
-  /** Instead of the hub's own answer, if it says true. */
+  /** Handles a request instead of the hub; returns true if it did. */
   intercept: (request: Http.IncomingMessage, response: Http.ServerResponse) => boolean
 }
 

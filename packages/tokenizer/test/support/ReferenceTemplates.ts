@@ -1,6 +1,6 @@
-/** Templates that we wrote in the families' forms: each says what a renderer is to say, in the words of another engine. */
+/** Chat templates written for these tests in the formats of the families, as an independent reference for renderers. */
 
-/** The stop, and what comes before the answer of the model, are the caller's to check. */
+/** The format of Llama 3. */
 export const llama3 = String.raw`
 {{- bos_token }}
 {%- for message in messages -%}
@@ -9,12 +9,13 @@ export const llama3 = String.raw`
 {%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif -%}`
 
 /**
- * `knows_thoughts` is false for models that have none. What is thought is kept in the last answer only, and framed if
- * anybody asked; a call is on a line of its own; each result is a message.
+ * The format of Qwen3. `has_reasoning` is false for models without reasoning. Reasoning is kept in the last answer
+ * only, and framed if there is a user message; a tool call starts on a new line; each tool result is a separate
+ * message.
  */
 export const qwen3 = String.raw`
 {%- set asked = messages | selectattr('role', 'equalto', 'user') | list | length > 0 -%}
-{%- set thinks = knows_thoughts is not defined or knows_thoughts -%}
+{%- set thinks = has_reasoning is not defined or has_reasoning -%}
 {%- if tools -%}
   {{- '<|im_start|>system\n' }}
   {%- for tool in tools -%}{{- tool | tojson(ensure_ascii=true) + '\n' }}{%- endfor -%}
@@ -47,7 +48,7 @@ export const qwen3 = String.raw`
   {%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\n\n</think>\n\n' }}{%- endif -%}
 {%- endif -%}`
 
-/** `opening` is the message with which every conversation begins, if any. Thoughts are kept everywhere. */
+/** The Harmony format. `opening` is an optional message at the start of every conversation. Keeps all reasoning. */
 export const gptOss = String.raw`
 {{- opening or '' }}
 {%- if tools -%}

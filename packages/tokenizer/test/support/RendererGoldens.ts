@@ -1,4 +1,4 @@
-/** What the official cookbook's renderers made of conversations: `scripts/goldens` writes it, and says how. */
+/** Results of the official cookbook's renderers; written and documented by `scripts/goldens`. */
 import { GptOss, Llama3, Message, Qwen3, type Renderer, type RendererError, RoleColon } from "@effect-tinker/tokenizer"
 import type { Service } from "@effect-tinker/tokenizer/Tokenizer"
 import { Effect, Schema } from "effect"
@@ -11,7 +11,7 @@ export interface Failed {
   readonly error: string
 }
 
-/** The place of the tokens among `sequences`, and how many zeros, then how many ones, and so on. */
+/** The index of the tokens in `sequences`, and run lengths of the weights: zeros, then ones, and so on. */
 export type Weighted = readonly [sequence: number, runs: ReadonlyArray<number>]
 
 export interface OfConversation {
@@ -82,7 +82,7 @@ export const datums: Datums = JSON.parse(text("datums.json"))
 export const models: Readonly<Record<string, ReadonlyArray<string>>> = JSON.parse(text("models.json"))
 export const tools: ReadonlyArray<Message.ToolSpec> = JSON.parse(text("tools.json"))
 
-/** As files have them. */
+/** The conversations in the form of files. */
 export const rawConversations: Readonly<Record<string, ReadonlyArray<unknown>>> = JSON.parse(text("conversations.json"))
 
 export const conversations: Readonly<Record<string, ReadonlyArray<Message.Message>>> = Schema.decodeUnknownSync(

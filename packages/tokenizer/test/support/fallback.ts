@@ -1,4 +1,4 @@
-/** Tells which backend two tokenizers got, and what was said about it. */
+/** Prints which backend two tokenizers got, and the logged warnings. */
 import { TokenizerBackend } from "@effect-tinker/tokenizer"
 import { Effect, Logger } from "effect"
 import * as Goldens from "./Goldens.ts"
@@ -19,5 +19,5 @@ const program = Effect.gen(function* () {
   return { backends, warnings, native }
 })
 
-const told = await Effect.runPromise(Effect.provide(program, listen))
-globalThis.process.stdout.write(JSON.stringify(told))
+const report = await Effect.runPromise(Effect.provide(program, listen))
+globalThis.process.stdout.write(JSON.stringify(report))

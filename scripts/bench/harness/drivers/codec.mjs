@@ -1,5 +1,5 @@
-// The least code that reads and writes what is on the wire: fixed fields, no checks, one exact allocation.
-// The raw limit uses it, and scripts/bench/encode.mjs measures ours against it.
+// Minimal code that reads and writes the wire format: fixed fields, no checks, one exact allocation. Used by the raw
+// limit, and as the baseline of scripts/bench/encode.mjs.
 
 let pos = 0
 function varint(b) {

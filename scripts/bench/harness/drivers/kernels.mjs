@@ -6,14 +6,14 @@
 //       sample: async (promptTokens /* number[] */, maxTokens) => ({ tokens, logprobs }),
 //     }),
 //     trainer: async ({ concurrency, retry, window }) => ({
-//       // data: [{ tokens, targets, weights }], number[] or typed arrays; must return at once and
+//       // data: [{ tokens, targets, weights }], number[] or typed arrays; must return immediately and
 //       // keep the order of calls; resolves with one { logprobs } per datum plus combined metrics
 //       forwardBackward: (data) => Promise<{ outputs: [{ logprobs }], metrics }>,
 //       optimStep: () => Promise<{ metrics }>,   // first argument (optional): Adam parameters
 //     }),
 //   });
 //
-// Only node:fs is imported here, so that the cold-start workload stays honest.
+// Imports only node:fs, so that the cold-start workload is not distorted.
 import { readFileSync } from "node:fs"
 
 const BASE = process.env.TINKER_BASE_URL

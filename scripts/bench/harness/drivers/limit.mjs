@@ -2,7 +2,7 @@
 // It performs exactly the wire exchange an SDK has to perform (same endpoints,
 // same payloads, same number of requests) and nothing else.
 //
-// Called as every driver (see ../README.md): node limit.mjs <kernel>
+// Called like every driver (see ../../README.md): node limit.mjs <kernel>
 import { decodeFwdBwd, decodeSample, encodeFwdBwd } from "./codec.mjs"
 import { envI, main, sleep } from "./kernels.mjs"
 
@@ -150,7 +150,7 @@ class Api {
 }
 
 // Reference retry policy (a choice, not a protocol limit): per request only,
-// Retry-After honoured on 429, otherwise 10 ms * 2^k with jitter; 408 at once.
+// Retry-After honored on 429, otherwise 10 ms * 2^k with jitter; 408 immediately.
 async function retrying(fn) {
   for (let k = 0; ; k++) {
     let wait = Math.min(10 * 2 ** k, 1000) * (0.5 + Math.random())

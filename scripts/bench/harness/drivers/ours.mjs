@@ -1,5 +1,5 @@
-// The SDK, installed as it would be published and used as its README shows: one layer for Node, default settings. The
-// clients live as long as the process.
+// Our SDK, installed as published and used as in its README: one layer for Node with default settings. Clients live as
+// long as the process.
 import { NodeTinker } from "@effect-tinker/node"
 import { Effect, ManagedRuntime, Scope } from "effect"
 import { Loss, Optimizer, ServiceClient } from "effect-tinker"
@@ -8,7 +8,7 @@ import { main } from "./kernels.mjs"
 const { runPromise } = ManagedRuntime.make(NodeTinker.layerConfig())
 const scope = Effect.runSync(Scope.make())
 
-/** A client that `ServiceClient` makes. */
+/** Creates a client with `ServiceClient`. */
 const client = (make) =>
   runPromise(Effect.provideService(Effect.flatMap(ServiceClient.ServiceClient, make), Scope.Scope, scope))
 

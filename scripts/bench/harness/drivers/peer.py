@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peer driver: the official `tinker` Python SDK on the mock server.
 
-Called as every driver (see ../README.md): peer.py <kernel>; parameters come from the
+Called like every driver (see ../../README.md): peer.py <kernel>; parameters come from the
 environment, the result is one JSON object on the last stdout line.
 """
 

@@ -1,5 +1,5 @@
-// What happens to memory and to the cost of one item when there are many: BENCH_N of them, one process for each number.
-//   node --expose-gc scale.mjs <inflight | tenants | heartbeats | pages>
+// Measures memory and cost per item for BENCH_N items, with one process per number. node --expose-gc scale.mjs
+// <inflight | tenants | heartbeats | pages>
 import { HttpClient } from "@effect/platform"
 import { NodeTinker } from "@effect-tinker/node"
 import { Effect, Layer, Redacted, Scope, Stream } from "effect"
@@ -10,7 +10,7 @@ import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 const n = Number(process.env.BENCH_N)
 const control = process.env.BENCH_CTL_URL
 
-/** What is alive, buffers included. Not the resident set: that says more of the allocator than of us. */
+/** Returns the size of live objects, including buffers. The resident set size would mostly reflect the allocator. */
 const alive = () => {
   globalThis.gc()
   const { external, heapUsed } = process.memoryUsage()
@@ -22,7 +22,7 @@ const cpu = () => {
 }
 const pause = (millis) => new Promise((resolve) => setTimeout(resolve, millis))
 
-/** A server in memory that keeps nothing, so that all that grows is ours. */
+/** An in-memory server that stores nothing, so that all growth is ours. */
 const inMemory = (answer) => {
   const utf8 = new TextEncoder()
   return Layer.succeed(
@@ -54,7 +54,7 @@ const withServer = (answer) => (program) =>
   )
 
 const kernels = {
-  /** Samples that a caller waits for at once, over sockets. */
+  /** Samples that are awaited concurrently, over sockets. */
   inflight: Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
     const sampler = yield* service.createSamplingClient({ baseModel: "mock/base" })
@@ -66,12 +66,12 @@ const kernels = {
         Array.from({ length: size }),
         () =>
           Effect.tap(sample, () => {
-            // All the others are still waited for.
+            // All other samples are still pending.
             if (crowded === 0) crowded = alive()
           }),
         { concurrency: "unbounded", discard: true },
       )
-    // So that nothing is done for the first time.
+    // Warm-up.
     yield* crowd(100)
     const before = alive()
     crowded = 0
@@ -80,7 +80,7 @@ const kernels = {
     return { cost_us: (cpu() - began) / n, memory_kb: (crowded - before) / n / 1e3 }
   }).pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())),
 
-  /** Tenants, each with its session, its connections and a sample. */
+  /** Tenants, each with a session, connections and a sample. */
   tenants: Effect.gen(function* () {
     const tenants = yield* NodeTinker.makeTenants({
       lookup: (tenant) =>
@@ -105,7 +105,7 @@ const kernels = {
     return { cost_us: cost, memory_kb: (alive() - before) / n / 1e3 }
   }).pipe(Effect.scoped, Effect.provide(RateLimiter.layer)),
 
-  /** Hours of a session that nothing else happens in, in virtual time. */
+  /** Hours of an idle session, in virtual time. */
   heartbeats: Effect.gen(function* () {
     const service = yield* ServiceClient.ServiceClient
     const session = yield* service.session
@@ -125,7 +125,7 @@ const kernels = {
     VirtualTime.run,
   ),
 
-  /** Pages of a list, as a stream of what is on them. */
+  /** Pages of a list, read as a stream of items. */
   pages: Effect.gen(function* () {
     const { stream } = yield* RestClient.RestClient
     const size = 2

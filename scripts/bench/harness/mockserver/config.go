@@ -4,13 +4,13 @@ import (
 	"sync/atomic"
 )
 
-// What can be set, by flag at start and by POST /__ctl while it runs.
+// Settings, by flag at startup and by POST /__ctl at run time.
 
 type config struct {
 	DelayMs           float64        `json:"delay_ms"`            // submit -> future complete
 	DelayJitterMs     float64        `json:"delay_jitter_ms"`     // extra, uniform, deterministic
 	LongPollMs        float64        `json:"longpoll_ms"`         // hold a retrieve at most this long, then try_again
-	TryAgainN         int            `json:"try_again_n"`         // first N retrieves of every future answer try_again at once
+	TryAgainN         int            `json:"try_again_n"`         // first N retrieves of every future answer try_again immediately
 	TryAgain408       bool           `json:"try_again_408"`       // answer try_again as HTTP 408 instead of 200
 	LatencyMs         float64        `json:"latency_ms"`          // added to every API response (fake network RTT)
 	OutTokens         int            `json:"out_tokens"`          // used when the request has no max_tokens

@@ -52,7 +52,7 @@ func (l countListener) Accept() (net.Conn, error) {
 	return &countConn{c}, nil
 }
 
-// selfSigned makes a throw-away CA plus a leaf for loopback; the CA goes to out.
+// selfSigned creates a temporary CA and a leaf certificate for loopback, and writes the CA to out.
 func selfSigned(out string) tls.Certificate {
 	must := func(err error) {
 		if err != nil {

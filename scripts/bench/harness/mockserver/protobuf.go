@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 )
 
-// As much protobuf as is needed.
+// Minimal protobuf encoding and decoding.
 
 func uvarint(b []byte) (uint64, []byte) {
 	v, n := binary.Uvarint(b)
@@ -75,7 +75,7 @@ func parseFwdBwd(b []byte) (model string, seq int64, lens []int32, ok bool) {
 		case 3:
 			var tok int32
 			eachField(d, func(num, wt int, v uint64, chunk []byte) bool {
-				if num != 1 { // loss_fn_inputs: never looked into
+				if num != 1 { // loss_fn_inputs are ignored
 					return true
 				}
 				eachField(chunk, func(num, wt int, v uint64, et []byte) bool {

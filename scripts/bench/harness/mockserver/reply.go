@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Answers and faults.
+// Responses and faults.
 
 var (
 	ctJSON  = []string{"application/json"}
@@ -67,7 +67,8 @@ func pickFault(c *config, ep string) string {
 	if !ok {
 		return ""
 	}
-	// By endpoint, so that every client meets the same faults in the same places, whatever the order of its requests.
+	// Counted per endpoint, so that every client gets the same faults at the same places, whatever the order of its
+	// requests.
 	n := uint64(eligible(ep).Add(1))
 	r := splitmix(n + splitmix(uint64(len(ep))))
 	if c.FaultEvery > 0 {

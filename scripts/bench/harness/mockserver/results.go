@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// What a future answers with. A sample checks itself: its tokens echo the prompt and tell when it was done.
+// Results of futures. A sample contains a self-check: its tokens echo the prompt and contain the completion time.
 
 var lpTable [4096]float32
 

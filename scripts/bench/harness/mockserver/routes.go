@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The API.
+// API routes.
 
 func submit(w http.ResponseWriter, c *config, id string, f *future) {
 	now := time.Now()
@@ -31,7 +31,7 @@ func submit(w http.ResponseWriter, c *config, id string, f *future) {
 	b := make([]byte, 0, 96)
 	b = append(b, `{"request_id":`...)
 	b = strconv.AppendQuote(b, id)
-	if f.kind == kSample { // the newest peer insists on a name for each sequence
+	if f.kind == kSample { // the newest peer requires an id for each sequence
 		b = append(b, `,"sample_sequence_ids":[`...)
 		for i := 0; i < f.numSamples; i++ {
 			if i > 0 {
@@ -275,7 +275,7 @@ func route(ep string, w http.ResponseWriter, r *http.Request, c *config, body []
 		ct := r.Header.Get("Content-Type")
 		switch {
 		case strings.Contains(r.Header.Get("Content-Encoding"), "zstd"):
-			// std lib cannot inflate zstd: synthesise the shape
+			// std lib cannot inflate zstd: synthesize the shape
 			model, f.seq = "zstd", ids.Add(1)
 			f.lens = make([]int32, c.ZstdDatums)
 			for i := range f.lens {

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// What is counted.
+// Counters.
 
 type stats struct {
 	bytesIn, bytesOut, bodyIn, bodyOut       atomic.Int64

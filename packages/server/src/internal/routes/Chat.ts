@@ -1,24 +1,30 @@
-/** The OpenAI-compatible endpoints: texts in and out, whole or as they are made. */
+/** The OpenAI-compatible endpoints. */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Api from "effect-tinker/protocol/Api"
 import type { Answer } from "effect-tinker/protocol/Exchange"
 import { type Call, read, type Route, route } from "../Call.ts"
-import { streamed, type Talk, told, whole } from "../ChatReply.ts"
+import { streamedResponse, type Completion, toRefusal, completeResponse } from "../ChatReply.ts"
 import { checkChat, checkCompletion, conversationOf, requestOf, sourceOf } from "../ChatRequest.ts"
 import type { Core } from "../Core.ts"
 import type { Refusal } from "../Refusal.ts"
-import { opened } from "../Samplers.ts"
+import { openSampler } from "../Samplers.ts"
 
-/** Whole, or streamed if the body says so. A model that can't be opened is told before the answer begins. */
-const answer = (call: Call, talk: Omit<Talk, "usage" | "now">): Effect.Effect<Answer, Refusal> => {
+/**
+ * Answers with a complete or streamed response, as the body requests. A model that cannot be openSampler is reported before
+ * the response starts.
+ */
+const answer = (call: Call, completion: Omit<Completion, "usage" | "now">): Effect.Effect<Answer, Refusal> => {
   const body = Option.getOrUndefined(
     Option.liftThrowable(() => JSON.parse(new TextDecoder().decode(call.request.body)))(),
   )
-  const all: Talk = { ...talk, now: call.now, usage: body?.stream_options?.include_usage === true }
-  if (body?.stream !== true) return whole(all)
-  const { core, source } = talk
-  return Effect.as(Effect.mapError(opened(core, source.base.name, source.weights), told), streamed(all))
+  const all: Completion = { ...completion, now: call.now, usage: body?.stream_options?.include_usage === true }
+  if (body?.stream !== true) return completeResponse(all)
+  const { core, source } = completion
+  return Effect.as(
+    Effect.mapError(openSampler(core, source.base.name, source.weights), toRefusal),
+    streamedResponse(all),
+  )
 }
 
 export const chat = (core: Core): ReadonlyArray<Route> => [
@@ -30,7 +36,7 @@ export const chat = (core: Core): ReadonlyArray<Route> => [
         yield* checkChat(input)
         const source = yield* sourceOf(core, call, input.model)
         const conversation = yield* conversationOf(input)
-        const prompt = yield* Effect.mapError(core.host.renderChat(source.base.name, conversation), told)
+        const prompt = yield* Effect.mapError(core.host.renderChat(source.base.name, conversation), toRefusal)
         const { logprobs = false, maxCompletionTokens, maxTokens = maxCompletionTokens, topLogprobs } = input
         const request = yield* requestOf(source.base, prompt, {
           ...input,
@@ -50,12 +56,12 @@ export const chat = (core: Core): ReadonlyArray<Route> => [
         const source = yield* sourceOf(core, call, input.model)
         const tokens =
           typeof input.prompt === "string"
-            ? yield* Effect.mapError(core.host.encode(source.base.name, input.prompt), told)
+            ? yield* Effect.mapError(core.host.encode(source.base.name, input.prompt), toRefusal)
             : Int32Array.from(input.prompt)
         const request = yield* requestOf(
           source.base,
           { tokens, stopTokens: source.base.endTokens },
-          // As the original has it: sixteen, unless more are asked for.
+          // The default of the OpenAI API.
           { ...input, maxTokens: input.maxTokens ?? 16, width: ["logprobs", input.logprobs] },
         )
         const logprobs = input.logprobs !== undefined

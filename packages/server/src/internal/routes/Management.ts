@@ -1,4 +1,4 @@
-/** Runs, checkpoints and sessions, as they are listed and changed; the files of weights, at addresses that end. */
+/** Endpoints that list and change runs, checkpoints and sessions, and the weight files behind URLs that expire. */
 import * as DateTime from "effect/DateTime"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
@@ -54,7 +54,10 @@ const checkpointsOf = ({ state }: Core, { now, owner }: Call, runId?: string): A
     ),
   )
 
-/** By run and `weights/0001`; some clients leave the folder away where they mean sampler weights. */
+/**
+ * Builds a checkpoint path from a run and an id such as `weights/0001`; some clients omit the folder for sampler
+ * weights.
+ */
 const pathOf = (trainingRunId: string, id: string): string =>
   `tinker://${trainingRunId}/${id.includes("/") ? id : `sampler_weights/${id}`}`
 
@@ -62,12 +65,12 @@ const ownCheckpoint = (core: Core, call: Call, runId: string, id: string): Effec
   Effect.filterOrElse(
     Owned.checkpoint(core, call, pathOf(runId, id)),
     ({ owner }) => owner === call.owner,
-    () => refuse(403, `${pathOf(runId, id)} belongs to somebody else`),
+    () => refuse(403, `${pathOf(runId, id)} belongs to another user`),
   )
 
 const change = (core: Core, row: CheckpointRow, event: string): Effect.Effect<void, Refusal> =>
   Effect.zipRight(
-    Effect.mapError(core.store.put("checkpoint", row.path, row, { flushed: true }), Models.broken),
+    Effect.mapError(core.store.put("checkpoint", row.path, row, { flushed: true }), Models.storageFailure),
     Models.record(core, row, event),
   )
 
@@ -181,11 +184,11 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
           Effect.flatMap(core.files.read(Models.weightsKey(row.file)), (bytes) =>
             core.files.write(Models.weightsKey(file), bytes),
           ),
-          Models.broken,
+          Models.storageFailure,
         )
         const path = Models.pathOf(trainingRunId, row.kind, row.name)
-        yield* Models.keepRun(core, trainingRunId, row, call, destinationProjectId)
-        yield* Models.keepCheckpoint(
+        yield* Models.storeCopiedRun(core, trainingRunId, row, call, destinationProjectId)
+        yield* Models.storeCheckpoint(
           core,
           {
             ...row,
@@ -208,18 +211,18 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
 
 // Files
 
-/** How long an address is good for. */
-const addressLife = 15 * 60_000
+/** How long a file URL is valid. */
+const urlLifetime = 15 * 60_000
 
-const addressOf = ({ secret, settings }: Core, { now, request }: Call, what: string): string => {
+const signedUrl = ({ secret, settings }: Core, { now, request }: Call, what: string): string => {
   const origin =
     settings.publicUrl ??
     `${request.headers["x-forwarded-proto"] ?? "http"}://${request.headers["host"] ?? "localhost"}`
-  const text = `${what}/${now + addressLife}`
+  const text = `${what}/${now + urlLifetime}`
   return `${origin}/files/${Buffer.from(text).toString("base64url")}/${Auth.sign({ secret }, text)}/${what.split("/").at(-1)}`
 }
 
-const expiry = ({ now }: Call): DateTime.Utc => time(now + addressLife)
+const expiry = ({ now }: Call): DateTime.Utc => time(now + urlLifetime)
 
 const exported = (core: Core, row: CheckpointRow): Effect.Effect<ReadonlyArray<File>, Refusal> =>
   Effect.flatMap(Models.readWeights(core, row.file), (weights) =>
@@ -255,11 +258,10 @@ const traceOf = ({ state }: Core, session: Session): JsonObject => ({
 const fileOf = (core: Core, call: Call): Effect.Effect<Answer, Refusal> =>
   Effect.gen(function* () {
     const text = Buffer.from(call.params["what"] ?? "", "base64url").toString()
-    if (!Auth.isSigned(core, text, call.params["signature"] ?? ""))
-      return yield* refuse(403, "This address is not valid")
+    if (!Auth.isSigned(core, text, call.params["signature"] ?? "")) return yield* refuse(403, "This URL is not valid")
     const parts = text.split("/")
     const [kind = "", id = "", name = ""] = parts
-    if (Number(parts.at(-1)) <= call.now) return yield* refuse(403, "This address has expired")
+    if (Number(parts.at(-1)) <= call.now) return yield* refuse(403, "This URL has expired; request a new one")
     if (kind === "trace") {
       const session = yield* found(core.state.sessions.get(id), `Session ${id}`)
       return json(traceOf(core, session))
@@ -281,7 +283,7 @@ const files = (core: Core): ReadonlyArray<Route> => [
       const id = Buffer.from(row.path).toString("base64url")
       const all = yield* exported(core, row)
       return {
-        urls: Object.fromEntries(all.map((file) => [file.name, addressOf(core, call, `file/${id}/${file.name}`)])),
+        urls: Object.fromEntries(all.map((file) => [file.name, signedUrl(core, call, `file/${id}/${file.name}`)])),
         expires: expiry(call),
       }
     }),
@@ -296,8 +298,8 @@ const files = (core: Core): ReadonlyArray<Route> => [
         return {
           status: 302,
           headers: {
-            location: addressOf(core, call, `archive/${id}/${row.name.replaceAll(/[^\w.-]/g, "_")}.tar`),
-            expires: new Date(call.now + addressLife).toUTCString(),
+            location: signedUrl(core, call, `archive/${id}/${row.name.replaceAll(/[^\w.-]/g, "_")}.tar`),
+            expires: new Date(call.now + urlLifetime).toUTCString(),
           },
           body: "",
         }
@@ -393,13 +395,13 @@ const sessionRoutes = (core: Core): ReadonlyArray<Route> => [
   route(Api.assignSessionProject, ({ projectId, sessionId }, call) =>
     Effect.flatMap(Owned.anySession(core, call, sessionId), (session) => {
       session.projectId = projectId
-      return Effect.mapError(core.store.put("session", session.id, Models.sessionRow(session)), Models.broken)
+      return Effect.mapError(core.store.put("session", session.id, Models.sessionRow(session)), Models.storageFailure)
     }),
   ),
   route(Api.exportSessionTrace, ({ sessionId }, call) =>
     Effect.map(Owned.anySession(core, call, sessionId), ({ id }) => ({
       status: "ready",
-      url: Option.some(addressOf(core, call, `trace/${id}/trace.json`)),
+      url: Option.some(signedUrl(core, call, `trace/${id}/trace.json`)),
       error: Option.none(),
     })),
   ),
@@ -412,7 +414,7 @@ const hour = 3_600_000
 
 const administration = (core: Core): ReadonlyArray<Route> => [
   route(Api.getAuditLog, ({ day, eventType = "all" }, call) =>
-    Effect.map(Effect.mapError(core.store.audit(call.owner), Models.broken), (rows) => ({
+    Effect.map(Effect.mapError(core.store.audit(call.owner), Models.storageFailure), (rows) => ({
       entries: rows
         .filter(
           ({ time }) =>
@@ -430,7 +432,7 @@ const administration = (core: Core): ReadonlyArray<Route> => [
     })),
   ),
   route(Api.getBillingUsage, ({ endingBefore, startingOn }, call) =>
-    Effect.map(Effect.mapError(core.store.usage(call.owner), Models.broken), (rows) => {
+    Effect.map(Effect.mapError(core.store.usage(call.owner), Models.storageFailure), (rows) => {
       const from = DateTime.toEpochMillis(startingOn)
       const to = DateTime.toEpochMillis(endingBefore)
       const shown = rows.filter(({ bucket }) => bucket + hour > from && bucket < to)
@@ -451,7 +453,7 @@ const administration = (core: Core): ReadonlyArray<Route> => [
           userName: Option.some(row.owner),
           sessionId: Option.some(row.sessionId),
           projectId: Option.fromNullable(core.state.sessions.get(row.sessionId)?.projectId),
-          // Nothing costs anything here.
+          // A local server is free of charge.
           estimatedCostUsd: Option.some(0),
           effectiveRateUsdPerMillionTokens: Option.some(0),
           effectiveRateUsdPerGigabyteMonth: Option.none(),
@@ -496,13 +498,13 @@ const administration = (core: Core): ReadonlyArray<Route> => [
       details: { orgDetails: { name: "local" }, userDetails: { email: `${owner}@localhost` } },
     }),
   ),
-  // A key is given on the command line, and ends with it.
-  route(Api.deleteApiKey, () => refuse(403, "Keys of this server are given when it is started, and can't be deleted")),
+  // Keys are given on the command line.
+  route(Api.deleteApiKey, () => refuse(403, "API keys are configured when the server starts and cannot be deleted")),
 ]
 
 export const management = (core: Core): ReadonlyArray<Route> => [
   ...runs(core),
-  // The longer paths first: what follows a checkpoint's name is not a part of it.
+  // Longer paths first, so that their suffix is not matched as part of a checkpoint name.
   ...files(core),
   ...checkpoints(core),
   ...sessionRoutes(core),

@@ -1,4 +1,4 @@
-/** Samplers and samples, and how results are asked for. */
+/** Endpoints that create samplers, sample, and retrieve results. */
 import * as Clock from "effect/Clock"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -18,7 +18,7 @@ import { type Call, json, read, type Route, route } from "../Call.ts"
 import * as Canonical from "../Canonical.ts"
 import { baseModelOf, type Core } from "../Core.ts"
 import * as Futures from "../Futures.ts"
-import { broken } from "../Models.ts"
+import { storageFailure } from "../Models.ts"
 import * as Owned from "../Owned.ts"
 import { bad, Refusal, refuse } from "../Refusal.ts"
 import { makeSampler, sampleJob, samplerRow } from "../Samplers.ts"
@@ -37,7 +37,7 @@ const sourceOf = (
       if (base === undefined)
         return yield* bad(
           "base_model",
-          `"${baseModel}" is not served here; there is ${core.host.models.map(({ name }) => name).join(", ")}`,
+          `"${baseModel}" is not served; available models: ${core.host.models.map(({ name }) => name).join(", ")}`,
         )
       return { baseModel: base.name, modelPath: undefined, weights: undefined }
     }
@@ -55,14 +55,17 @@ const createSampler = (core: Core) =>
       if (known !== undefined)
         return known.hash === hash
           ? { samplingSessionId: id }
-          : yield* refuse(409, `sampling_session_seq_id ${input.samplingSessionSeqId} was used by another request`)
+          : yield* refuse(
+              409,
+              `sampling_session_seq_id ${input.samplingSessionSeqId} is already used by another request`,
+            )
       const source = yield* sourceOf(core, call, input)
       yield* makeSampler(core, { ...source, id, owner: call.owner, sessionId: session.id, hash, clients: 0 })
       return { samplingSessionId: id }
     }),
   )
 
-const finished = (sampler: Sampler, future: Future): Effect.Effect<void> =>
+const recordFinished = (sampler: Sampler, future: Future): Effect.Effect<void> =>
   Effect.suspend(() => {
     sampler.finished.push(future)
     const { more } = sampler
@@ -70,18 +73,18 @@ const finished = (sampler: Sampler, future: Future): Effect.Effect<void> =>
     return Deferred.succeed(more, undefined)
   })
 
-/** Begins a sample, which needs no order. It can be stopped by `cancel_future`. */
-export const begin = (core: Core, sampler: Sampler, future: Future): Effect.Effect<void> =>
+/** Starts a sample. Samples run in any order, and `cancel_future` can stop them. */
+export const startSample = (core: Core, sampler: Sampler, future: Future): Effect.Effect<void> =>
   Effect.suspend(() => {
     const { sampling } = core.state
     sampling.set(sampler.owner, (sampling.get(sampler.owner) ?? 0) + 1)
-    return Effect.forkIn(Effect.interruptible(Futures.work(core, future)), core.scope).pipe(
+    return Effect.forkIn(Effect.interruptible(Futures.runJob(core, future)), core.scope).pipe(
       Effect.tap((fiber) =>
         Effect.forkIn(
           Effect.interruptible(Deferred.await(future.done)).pipe(
             Effect.zipRight(Fiber.interruptFork(fiber)),
             Effect.ensuring(Effect.sync(() => sampling.set(sampler.owner, (sampling.get(sampler.owner) ?? 1) - 1))),
-            Effect.zipRight(finished(sampler, future)),
+            Effect.zipRight(recordFinished(sampler, future)),
           ),
           core.scope,
         ),
@@ -94,15 +97,15 @@ const sample = (core: Core) =>
   route(Api.sample, (input, call) =>
     Effect.gen(function* () {
       const sampler = yield* Owned.sampler(core, call, input.samplingSessionId)
-      // A null stands for what is not given, and other clients send less than ours: what was read is compared.
+      // Hashes the decoded input, because null means absent and clients differ in which fields they send.
       const hash = Canonical.ofJson(samplePlain(input))
       const known = sampler.taken.get(input.seqId)
-      if (known !== undefined) return yield* Futures.again(known, hash, `seq_id ${input.seqId}`)
+      if (known !== undefined) return yield* Futures.acknowledgeRepeat(known, hash, `seq_id ${input.seqId}`)
       const { maxQueuedSamples } = core.settings
       if ((core.state.sampling.get(call.owner) ?? 0) >= maxQueuedSamples)
         return yield* new Refusal({
           status: 429,
-          detail: `${maxQueuedSamples} samples are waiting already`,
+          detail: `too many queued samples (limit ${maxQueuedSamples}); retry later`,
           headers: { "retry-after": "1" },
         })
       const job = yield* sampleJob(core, sampler, input)
@@ -125,7 +128,7 @@ const sample = (core: Core) =>
           release: () => sampler.taken.delete(input.seqId),
         },
       )
-      yield* begin(core, sampler, future)
+      yield* startSample(core, sampler, future)
       return future.accepted
     }).pipe(Effect.uninterruptible),
   )
@@ -140,7 +143,7 @@ const samplePlain = (input: SampleRequest): unknown => ({
 
 // Results
 
-/** A client that reads JSON only gets the same as JSON. */
+/** Converts a protobuf result to JSON, for clients that accept only JSON. */
 const toJson = (future: Future, body: Uint8Array): Option.Option<unknown> =>
   future.operation === "asample"
     ? Option.map(Either.getRight(SampleResult.fromProtobuf(body)), Schema.encodeSync(SampleResult.SampleResult))
@@ -149,7 +152,13 @@ const toJson = (future: Future, body: Uint8Array): Option.Option<unknown> =>
 const readsProtobuf = (accept: string | undefined): boolean =>
   accept === undefined || /application\/x-protobuf|\*\/\*/.test(accept)
 
-const tell = (core: Core, call: Call, future: Future, outcome: Outcome, allowMetadataOnly: boolean): Answer => {
+const resultResponse = (
+  core: Core,
+  call: Call,
+  future: Future,
+  outcome: Outcome,
+  allowMetadataOnly: boolean,
+): Answer => {
   switch (outcome._tag) {
     case "Refused":
       return json({ detail: outcome.detail }, outcome.status)
@@ -187,20 +196,22 @@ const poll = (core: Core, call: Call): Effect.Effect<Answer, Refusal> =>
     }
     const outcome =
       future.outcome ??
-      (yield* Effect.flatMap(Effect.mapError(core.store.result(requestId), broken), (row) =>
-        row === undefined ? refuse(410, `The result of ${requestId} is gone`) : Effect.succeed(Futures.outcomeOf(row)),
+      (yield* Effect.flatMap(Effect.mapError(core.store.result(requestId), storageFailure), (row) =>
+        row === undefined
+          ? refuse(410, `The result of ${requestId} is no longer available`)
+          : Effect.succeed(Futures.outcomeOf(row)),
       ))
-    return tell(core, call, future, outcome, allowMetadataOnly)
+    return resultResponse(core, call, future, outcome, allowMetadataOnly)
   })
 
-/** The numbers of a client of a sampler are in a block of their own. */
+/** Each client of a sampler has its own block of sequence numbers. */
 const block = 1_000_000_000
 
 const pollMany = (core: Core) =>
   route(Api.retrieveFutures, ({ prevCursor = 0, target, timeout }, call) =>
     Effect.gen(function* () {
       const sampler = yield* Owned.sampler(core, call, target.samplingSessionId)
-      // The cursor counts what was finished, so that nothing is passed by, and nothing is looked at twice.
+      // The cursor is an index into the finished futures, so that none is skipped or returned twice.
       const since = () =>
         sampler.finished.slice(prevCursor).filter(({ seq = 0 }) => Math.floor(seq / block) === target.clonedSamplerId)
       const until = (yield* Clock.currentTimeMillis) + Math.min(core.settings.hold, (timeout ?? 30) * 1000)
@@ -226,7 +237,7 @@ export const sampling = (core: Core): ReadonlyArray<Route> => [
   route(Api.joinSamplingSession, ({ samplingSessionId }, call) =>
     Effect.flatMap(Owned.sampler(core, call, samplingSessionId), (sampler) => {
       sampler.clients++
-      return Effect.as(Effect.mapError(core.store.put("sampler", sampler.id, samplerRow(sampler)), broken), {
+      return Effect.as(Effect.mapError(core.store.put("sampler", sampler.id, samplerRow(sampler)), storageFailure), {
         clientCounter: sampler.clients,
       })
     }),

@@ -1,4 +1,4 @@
-/** Start-up, sessions, and what the server says about itself. */
+/** Endpoints for client startup, sessions and server capabilities. */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
@@ -7,12 +7,12 @@ import { randomUUID } from "node:crypto"
 import * as Auth from "../Auth.ts"
 import { json, read, type Route, route } from "../Call.ts"
 import type { Core } from "../Core.ts"
-import { unstored } from "../Futures.ts"
+import { storeUnavailable } from "../Futures.ts"
 import { endSession, sessionRow } from "../Models.ts"
 import * as Owned from "../Owned.ts"
 import type { Session } from "../State.ts"
 
-/** Chunks may come in any order. Everything else is as the reference has it by default. */
+/** Client flags. Chunks may arrive in any order; all other flags have the defaults of the official SDK. */
 const flagsOf = ({ settings }: Core) => ({
   parallel_fwdbwd_chunks: true,
   sample_join_sampling_session: true,
@@ -20,20 +20,23 @@ const flagsOf = ({ settings }: Core) => ({
   ...settings.flags,
 })
 
-/** The same answer to the same idempotency key: a client that never heard of its session must not get a second. */
+/**
+ * Returns the same response for a repeated idempotency key: a client that missed the response must not get a second
+ * session.
+ */
 export const once = <A, E>(
   { state }: Core,
   key: string | undefined,
   make: Effect.Effect<A, E>,
 ): Effect.Effect<A, E> => {
   if (key === undefined) return make
-  const known = state.remembered.get(key)
+  const known = state.responses.get(key)
   if (known !== undefined) return Effect.succeed(known as A)
   return Effect.tap(make, (value) =>
     Effect.sync(() => {
-      state.remembered.set(key, value)
-      const oldest = state.remembered.keys().next()
-      if (state.remembered.size > 10_000 && oldest.done !== true) state.remembered.delete(oldest.value)
+      state.responses.set(key, value)
+      const oldest = state.responses.keys().next()
+      if (state.responses.size > 10_000 && oldest.done !== true) state.responses.delete(oldest.value)
     }),
   )
 }
@@ -71,11 +74,11 @@ export const sessions = (core: Core): ReadonlyArray<Route> => [
           detail: undefined,
           endedAt: undefined,
           lastSeen: now,
-          isForgotten: false,
+          resultsDropped: false,
           models: new Map(),
           samplers: new Map(),
         }
-        yield* Effect.mapError(core.store.put("session", session.id, sessionRow(session)), unstored)
+        yield* Effect.mapError(core.store.put("session", session.id, sessionRow(session)), storeUnavailable)
         core.state.sessions.set(session.id, session)
         return {
           sessionId: session.id,
@@ -103,6 +106,6 @@ export const sessions = (core: Core): ReadonlyArray<Route> => [
     }),
   ),
   route(Api.health, () => Effect.succeed({ status: "ok" }), { open: true }),
-  // Not looked into: whatever is not accepted comes again, every second, for ever.
+  // Always accepted and ignored: clients resend rejected telemetry every second, forever.
   { endpoint: Api.telemetry, answer: () => Effect.succeed(json({ status: "accepted" })) },
 ]

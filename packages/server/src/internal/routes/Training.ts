@@ -1,4 +1,4 @@
-/** Models and what is done to them. */
+/** Endpoints that create, train, save and load models. */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -20,11 +20,11 @@ import { type CheckpointRow, type Job, type Model, newLane, type Payload, type S
 
 const modelIdOf = (sessionId: string, number: number): string => `${sessionId}:train:${number}`
 
-/** The seed that was asked for, or one that follows from the model's name. */
+/** Derives a seed from the id of the model, for requests without one. */
 const seedOf = (modelId: string): number =>
   Number.parseInt(Canonical.ofJson(modelId).replaceAll(/\D/g, "").slice(0, 9) || "1", 10)
 
-interface Making {
+interface ModelSpec {
   readonly config: AdapterConfig
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
@@ -33,7 +33,7 @@ interface Making {
 export const unsafeModel = (
   session: Session,
   number: number,
-  { config, optimizerConfig, userMetadata }: Making,
+  { config, optimizerConfig, userMetadata }: ModelSpec,
   now: number,
 ): Model => {
   const id = modelIdOf(session.id, number)
@@ -49,36 +49,36 @@ export const unsafeModel = (
     snapshot: -1,
     lane: newLane(id),
     lastRequest: now,
-    state: "making",
+    state: "creating",
     updates: 0,
   }
 }
 
-/** Makes the adapter, and fills it; should that fail, the model never was. */
-export const makingJob = (
+/** Creates the adapter and optionally loads weights into it. If that fails, the model is unloaded. */
+export const creationJob = (
   core: Core,
   model: Model,
   payload: Payload,
-  fill?: Effect.Effect<void, HostError | Refusal>,
+  load?: Effect.Effect<void, HostError | Refusal>,
 ): Job => ({
   run: core.host.create(model.id, model.config).pipe(
-    Effect.zipRight(fill ?? Effect.void),
+    Effect.zipRight(load ?? Effect.void),
     Effect.tapBoth({
       onSuccess: () => Effect.sync(() => (model.state = "ready")),
       onFailure: () =>
         Effect.zipRight(
           Effect.ignore(core.host.drop(model.id)),
-          Effect.sync(() => (model.state = "gone")),
+          Effect.sync(() => (model.state = "unloaded")),
         ),
     }),
-    // What it was filled from may be deleted as soon as it is told.
-    Effect.zipRight(fill === undefined ? Effect.void : Models.snapshot(core, model, 0)),
+    // The client may delete the source checkpoint as soon as it has the result.
+    Effect.zipRight(load === undefined ? Effect.void : Models.snapshot(core, model, 0)),
     Effect.as(payload),
   ),
   changes: true,
   baseModel: model.config.baseModel,
   counts: [],
-  ...(fill !== undefined && { after: Models.forgetBodies(core, model) }),
+  ...(load !== undefined && { after: Models.dropBodies(core, model) }),
 })
 
 const makeModel = (
@@ -87,16 +87,17 @@ const makeModel = (
   operation: string,
   session: Session,
   number: number,
-  making: Effect.Effect<Making, Refusal>,
+  spec: Effect.Effect<ModelSpec, Refusal>,
   jobOf: (model: Model) => Job,
 ): Effect.Effect<Accepted, Refusal> =>
   Effect.gen(function* () {
     const hash = Canonical.ofJson(Either.getOrElse(jsonOf(call), () => ({})))
     const known = core.state.models.get(modelIdOf(session.id, number))?.lane.taken.get(0)
     if (known !== undefined && known !== "refused")
-      return yield* Futures.again(known.future, hash, `model_seq_id ${number}`)
-    const model = unsafeModel(session, number, yield* making, call.now)
-    if (core.state.models.has(model.id)) return yield* refuse(409, `model_seq_id ${number} is being used`)
+      return yield* Futures.acknowledgeRepeat(known.future, hash, `model_seq_id ${number}`)
+    const model = unsafeModel(session, number, yield* spec, call.now)
+    if (core.state.models.has(model.id))
+      return yield* refuse(409, `model_seq_id ${number} is in use by another request`)
     core.state.models.set(model.id, model)
     session.models.set(model.id, model)
     const forget = Effect.sync(() => {
@@ -104,7 +105,7 @@ const makeModel = (
       session.models.delete(model.id)
     })
     yield* core.store.put("model", model.id, Models.modelRow(model)).pipe(
-      Effect.mapError(Futures.unstored),
+      Effect.mapError(Futures.storeUnavailable),
       Effect.tapError(() => forget),
     )
     return yield* Futures.submit(core, model.lane, {
@@ -121,22 +122,23 @@ const makeModel = (
     }).pipe(Effect.tapError(() => forget))
   }).pipe(Effect.uninterruptible)
 
-const configOf = (core: Core, input: typeof Training.CreateModelRequest.Type): Effect.Effect<Making, Refusal> =>
+const configOf = (core: Core, input: typeof Training.CreateModelRequest.Type): Effect.Effect<ModelSpec, Refusal> =>
   Effect.gen(function* () {
     const base = baseModelOf(core, input.baseModel)
     if (base === undefined)
       return yield* bad(
         "base_model",
-        `"${input.baseModel}" is not served here; there is ${core.host.models.map(({ name }) => name).join(", ")}`,
+        `"${input.baseModel}" is not served; available models: ${core.host.models.map(({ name }) => name).join(", ")}`,
       )
     const { rank = 32, seed, trainAttn = true, trainMlp = true, trainUnembed = true } = input.loraConfig ?? {}
     if (rank > base.maxRank) return yield* bad("lora_config.rank", `expected at most ${base.maxRank}, got ${rank}`)
-    if (!trainAttn && !trainMlp && !trainUnembed) return yield* bad("lora_config", "nothing is left to be trained")
+    if (!trainAttn && !trainMlp && !trainUnembed)
+      return yield* bad("lora_config", "enable at least one of train_attn, train_mlp and train_unembed")
     const optimizerConfig = input.optimizerConfig ?? adamw
     if (!base.optimizers.includes(optimizerConfig.type))
       return yield* bad(
         "optimizer_config.type",
-        `"${optimizerConfig.type}" is not known here; there is ${base.optimizers.join(", ")}`,
+        `"${optimizerConfig.type}" is not supported; available optimizers: ${base.optimizers.join(", ")}`,
       )
     return {
       config: {
@@ -157,7 +159,7 @@ const createModel = (core: Core) =>
   route(Api.createModel, (input, call) =>
     Effect.flatMap(Owned.session(core, call, input.sessionId), (session) =>
       makeModel(core, call, "create_model", session, input.modelSeqId, configOf(core, input), (model) =>
-        makingJob(core, model, Models.result(Training.CreateModelResult, { modelId: model.id })),
+        creationJob(core, model, Models.result(Training.CreateModelResult, { modelId: model.id })),
       ),
     ),
   )
@@ -168,46 +170,48 @@ const loadAsModel = (core: Core, call: Call): Effect.Effect<Accepted, Refusal> =
     const session = yield* Owned.session(core, call, input.sessionId)
     const row = yield* trainingWeights(core, call, input)
     if (input.baseModel !== undefined && input.baseModel !== row.config.baseModel)
-      return yield* bad("base_model", `${input.path} is of ${row.config.baseModel}`)
-    const making: Making = {
+      return yield* bad("base_model", `${input.path} was trained on ${row.config.baseModel}`)
+    const spec: ModelSpec = {
       config: row.config,
       optimizerConfig: input.optimizerConfig ?? row.optimizerConfig,
       userMetadata: input.userMetadata,
     }
     const { optimizer, path } = input
-    return yield* makeModel(core, call, "load_weights", session, input.modelSeqId, Effect.succeed(making), (model) =>
-      fillingJob(core, model, row, { optimizer, path }),
+    return yield* makeModel(core, call, "load_weights", session, input.modelSeqId, Effect.succeed(spec), (model) =>
+      loadJob(core, model, row, { optimizer, path }),
     )
   })
 
-const fillingJob = (
+const loadJob = (
   core: Core,
   model: Model,
   { file }: CheckpointRow,
   { optimizer, path }: { readonly optimizer: boolean; readonly path: string },
 ): Job =>
-  makingJob(
+  creationJob(
     core,
     model,
     Models.result(Training.LoadWeightsResult, { path: Option.some(path), modelId: Option.some(model.id) }),
     Effect.flatMap(Models.readWeights(core, file), (weights) => core.host.restore(model.id, weights, optimizer)),
   )
 
-const loadingJob = (
+const reloadJob = (
   core: Core,
   call: Call,
   model: Model,
   input: typeof Training.LoadWeightsAsModelRequest.Type,
 ): Effect.Effect<Job, Refusal> =>
-  Effect.map(trainingWeights(core, call, input), (row) => fillingJob(core, model, row, input))
+  Effect.map(trainingWeights(core, call, input), (row) => loadJob(core, model, row, input))
 
-/** The job that makes a model, from the request that once made it. */
-export const remaking = (core: Core, model: Model, operation: string, call: Call): Effect.Effect<Job, Refusal> =>
+/** Recreates the job that creates a model, from the original request. */
+export const recreationJob = (core: Core, model: Model, operation: string, call: Call): Effect.Effect<Job, Refusal> =>
   operation === "create_model"
-    ? Effect.succeed(makingJob(core, model, Models.result(Training.CreateModelResult, { modelId: model.id })))
-    : Effect.flatMap(read(Api.loadWeightsAsModel, call), (input) => loadingJob(core, call, model, input))
+    ? Effect.succeed(creationJob(core, model, Models.result(Training.CreateModelResult, { modelId: model.id })))
+    : Effect.flatMap(read(Api.loadWeightsAsModel, call), (input) => reloadJob(core, call, model, input))
 
-/** A request with a number: a refused one costs nobody the numbers after it. */
+/**
+ * Accepts a request with a sequence number. If it is refused, its number is skipped, so later requests are not blocked.
+ */
 const sequenced = (core: Core, operation: string, call: Call): Effect.Effect<Accepted, Refusal> => {
   const prepare = operations[operation]
   if (prepare === undefined) return refuse(404, "Not Found")
@@ -221,7 +225,7 @@ const sequenced = (core: Core, operation: string, call: Call): Effect.Effect<Acc
     }),
     Effect.flatMap(({ hash, job, model, seq }) =>
       seq < 1
-        ? Effect.fail(bad("seq_id", `expected a number from 1 on, got ${seq}`))
+        ? Effect.fail(bad("seq_id", `expected a number of at least 1, got ${seq}`))
         : Futures.submit(core, model.lane, {
             owner: call.owner,
             sessionId: model.sessionId,
@@ -252,7 +256,7 @@ export const training = (core: Core): ReadonlyArray<Route> => {
     { ...submitted(Api.optimStep, "save_weights_external"), endpoint: Api.saveWeightsExternal },
     {
       endpoint: Api.loadWeights,
-      // One path for two requests: a model is named, or a session to make one in.
+      // One path serves two requests: loading into an existing model, or creating a new one in a session.
       answer: (call) => {
         const body = Either.getOrElse(jsonOf(call), () => ({}))
         const named = typeof body === "object" && body !== null && Reflect.get(body, "model_id") !== undefined
@@ -289,7 +293,7 @@ export const training = (core: Core): ReadonlyArray<Route> => {
               },
             },
             { reserve: () => {}, release: () => {} },
-          ).pipe(Effect.tap((future) => Effect.forkIn(Futures.work(core, future), core.scope))),
+          ).pipe(Effect.tap((future) => Effect.forkIn(Futures.runJob(core, future), core.scope))),
           ({ accepted }) => accepted,
         ),
       ),
@@ -313,7 +317,10 @@ export const training = (core: Core): ReadonlyArray<Route> => {
     ),
     route(Api.createCustomLoss, () =>
       Effect.fail(
-        bad("graph", "losses are not traced on this server; run yours in the client (custom_loss_server_side is off)"),
+        bad(
+          "graph",
+          "server-side custom losses are not supported; run the loss in the client (custom_loss_server_side is off)",
+        ),
       ),
     ),
   ]

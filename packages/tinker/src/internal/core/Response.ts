@@ -102,7 +102,7 @@ export const isRefusedCredential = (error: TinkerError): boolean =>
   error._tag === "Unauthorized" && error.reason === "Refused"
 
 /** Checks whether the server itself asks for a retry. */
-export const asksForRetry = (error: TinkerError): boolean =>
+export const asksForRetry = (error: TrainingError): boolean =>
   "shouldRetry" in error && Option.contains(error.shouldRetry, true)
 
 /**

@@ -47,10 +47,10 @@ export abstract class Telling<A> extends Inspectable.Class implements ApiFuture<
 /** Of a request that a client waits for. */
 export class Attached<A> extends Telling<A> {
   readonly requestIds: ReadonlyArray<string>
-  private readonly owned: Owned<A>
+  private readonly owned: Pick<Owned<A>, "await" | "listen" | "poll">
   private readonly queue: Watched<QueueState>
 
-  constructor(requestId: string, owned: Owned<A>, queue: Watched<QueueState>) {
+  constructor(requestId: string, owned: Pick<Owned<A>, "await" | "listen" | "poll">, queue: Watched<QueueState>) {
     super()
     this.requestIds = [requestId]
     this.owned = owned

@@ -94,6 +94,20 @@ export const traced = <A, E>(
       : Effect.withSpan(Effect.withFiberRuntime(work), name, { kind, captureStackTrace: false, attributes }),
   )
 
+/** Starts a span that another part of the program ends, if a tracer is installed. */
+export const open = (
+  describe: () => { readonly name: string; readonly attributes: Record<string, unknown> },
+): Effect.Effect<Trace | undefined> =>
+  Effect.withFiberRuntime((fiber) => {
+    const tracer = tracerOf(fiber)
+    if (tracer === undefined) return Effect.succeed(undefined)
+    const { attributes, name } = describe()
+    return Effect.map(
+      Effect.makeSpan(name, { captureStackTrace: false, attributes }),
+      (span) => new Trace(tracer, span, clockOf(fiber)),
+    )
+  })
+
 /**
  * The same for work that goes on in other fibers: its span ends when somebody ends it, and here only if the effect
  * fails.

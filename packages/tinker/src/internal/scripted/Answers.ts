@@ -1,4 +1,4 @@
-/** The server's words: answers, and refusals in the form that its framework gives them. */
+/** Builds responses and refusals in the format of the service. */
 import * as Either from "effect/Either"
 import type { Problem } from "../../protocol/Routing.ts"
 import type { Answer } from "../../testing/ScriptedServer.ts"
@@ -14,11 +14,11 @@ export const detail = (status: number, detail: unknown): Answer => json({ detail
 export const refuse = (status: number, words: string): Either.Either<never, Answer> =>
   Either.left(detail(status, words))
 
-/** What a script says: text and bytes as they are, anything else as JSON. */
+/** Builds a scripted response: text and bytes are sent unchanged, anything else as JSON. */
 export const scripted = (status: number, body: unknown, headers: Answer["headers"] = {}): Answer =>
   body === undefined || typeof body === "string" || body instanceof Uint8Array
     ? { status, headers, body: body ?? "" }
     : json(body, status, headers)
 
-/** Every problem of a body, with the place where it is. */
+/** Builds a 422 that lists every problem of a body with its location. */
 export const invalid = (problems: ReadonlyArray<Problem>): Answer => detail(422, problems)

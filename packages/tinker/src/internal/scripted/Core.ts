@@ -1,4 +1,4 @@
-/** The server: reads a request, lets the script have its way with it, and answers. */
+/** Implements the server: reads a request, applies faults, and answers. */
 import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -20,7 +20,7 @@ import { type Model, type Outcome, State } from "./State.ts"
 import { held, useNumber } from "./Submit.ts"
 
 const table = Record.toEntries(routes)
-/** Those whose path names nothing, which most requests are for. */
+/** Routes without path parameters, which most requests use. */
 const fixed = new Map<string, { readonly method: string; readonly matched: Matched }>(
   table.flatMap(([operation, { endpoint }]) => {
     const { method, path } = endpoint
@@ -38,7 +38,7 @@ const find = (method: string, path: string): Matched | undefined => {
   return undefined
 }
 
-/** Does the key open the door? A token that was issued here does until it expires, whatever keys there are. */
+/** Checks the API key. A token that was issued by this server is valid until it expires, whatever the keys. */
 const isAuthorized = ({ now, seen, state }: Call): boolean => {
   const key = seen.headers["x-api-key"] ?? ""
   const expires = state.tokens.get(key)
@@ -50,7 +50,7 @@ const sessionIn = (call: Call) => {
   return id === undefined ? undefined : call.state.sessions.get(id)
 }
 
-/** Does what the request asks for: all at once, except for polls, which may have to wait. */
+/** Handles a request synchronously, except for polls, which may wait. */
 const answer = (call: Call): Scripted.Answer | Effect.Effect<Scripted.Answer> => {
   const { operation } = call.seen
   if (operation === undefined) return Answers.detail(404, "Not Found")
@@ -71,12 +71,12 @@ const fateOf = (fault: Scripted.Fault): Fate => {
   return {}
 }
 
-/** Statuses that say no to the request itself, not that it should come again. */
+/** Checks whether a status rejects the request itself, so that a retry is pointless. */
 const isRejection = (status: number): boolean => status >= 400 && status < 500 && ![402, 408, 409, 429].includes(status)
 
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
-/** `handle` for who has the fiber that asks at hand: what needs no waiting is done, and what it gives is an `Exit`. */
+/** Like `handle`, for callers that have the fiber: if no waiting is needed, the result is an `Exit`. */
 export type Exchange = (request: Scripted.Request, fiber: AnyFiber) => Effect.Effect<Scripted.Answer, Dropped>
 
 export interface Core {
@@ -94,13 +94,13 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Core, never,
     const startedAt = yield* Clock.currentTimeMillis
     for (const fault of initial) faults.add(fault, startedAt)
 
-    /** Begins the work that follows from what the server knows now. */
+    /** Starts the work of lanes that have some. */
     const begin = (fiber: AnyFiber) => {
       for (const lane of state.waiting) runBeside(fiber, lane.work, { scope, immediate: false })
       state.waiting.clear()
     }
 
-    /** Changes what the server knows, and begins the work that follows from it, without anyone coming between. */
+    /** Changes the state and starts the resulting work in one synchronous step. */
     const change = (
       fiber: AnyFiber,
       done: () => Scripted.Answer | Effect.Effect<Scripted.Answer>,
@@ -113,7 +113,7 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Core, never,
 
     const serve = (call: Call, fiber: AnyFiber) => change(fiber, () => answer(call))
 
-    /** A refusal by the script, which on some servers costs the number of the request. */
+    /** Rejects a request as scripted, which on some servers uses up its sequence number. */
     const reject = ({ body, bodyHash, seen }: Call, answer: Scripted.Answer): Scripted.Answer => {
       const model = state.models.get(modelIdOf(body))
       if (state.settings.rejectedUsesNumber && isRejection(answer.status) && model && seen.seq !== undefined)
@@ -137,7 +137,7 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Core, never,
       return fault.drop === "after" ? Effect.zipRight(serve(call, fiber), dropped) : dropped
     }
 
-    /** Whatever comes of it comes later. */
+    /** Delays the outcome of an effect. */
     const late = <A, E>(effect: Effect.Effect<A, E>, delay: Duration.DurationInput | undefined) =>
       delay === undefined ? effect : Effect.flatten(Effect.zipLeft(Effect.exit(effect), Effect.sleep(delay)))
 

@@ -1,4 +1,4 @@
-/** Which fault happens to a request. */
+/** Decides which fault applies to a request. */
 import * as Duration from "effect/Duration"
 import type { Fault, Seen } from "../../testing/ScriptedServer.ts"
 
@@ -18,7 +18,7 @@ export class Rule {
     this.times = fault.times ?? (fault.for === undefined ? 1 : Number.POSITIVE_INFINITY)
   }
 
-  /** Counts a request that it is for, and tells whether it happens to it. */
+  /** Counts a matching request and returns whether the fault applies to it. */
   happensTo(request: Seen): boolean {
     const { nth = 1, on } = this.fault
     const isFor = on === undefined || (typeof on === "function" ? on(request) : on === request.operation)

@@ -1,4 +1,4 @@
-/** A request as the server reads it. */
+/** Parses requests. */
 import * as Either from "effect/Either"
 import * as Predicate from "effect/Predicate"
 import type * as Scripted from "../../testing/ScriptedServer.ts"
@@ -13,18 +13,18 @@ export type Body =
   | { readonly _tag: "Protobuf"; readonly message: ForwardBackwardRequest }
   | { readonly _tag: "Unreadable"; readonly status: 415 | 422; readonly problem: string }
 
-/** What a script has in mind for the future of a request. */
+/** The scripted outcome of an accepted request. */
 export interface Fate {
   readonly outcome?: Outcome
   readonly expires?: boolean
   readonly pause?: Extract<Scripted.Action, { readonly stateFor: unknown }>["stateFor"]
 }
 
-/** A request in the hands of the server. */
+/** A request during processing. */
 export class Call {
   readonly seen: Mutable<Scripted.Seen>
   readonly body: Body
-  /** What the endpoint's path says. */
+  /** The path parameters. */
   readonly params: Readonly<Record<string, string>>
   readonly state: State
   readonly now: number
@@ -40,12 +40,12 @@ export class Call {
     this.fate = fate
   }
 
-  /** The same with a fate of the script's. */
+  /** Returns a copy with a scripted outcome. */
   destined(fate: Fate): Call {
     return new Call(this.seen, this.body, this.params, this.state, this.now, fate)
   }
 
-  /** Of those that make or change something; for the many others it is not computed. */
+  /** Hash of the body, computed lazily because only requests that create or change something need it. */
   get bodyHash(): string {
     return (this.hash ??= Hash.fingerprint(this.seen.bytes))
   }
@@ -73,7 +73,7 @@ const readBody = ({ body, headers }: Scripted.Request): Body => {
   }
 }
 
-/** A value of the body, where it is an object. */
+/** Returns a field of a JSON object body. */
 export const fieldOf = (body: Body, name: string): unknown =>
   body._tag === "Json" && Predicate.isRecord(body.value) ? body.value[name] : undefined
 
@@ -112,13 +112,13 @@ export interface Matched {
   readonly params: Readonly<Record<string, string>>
 }
 
-/** The model that a body names; the empty name if it names none. */
+/** Returns the model id in a body, or an empty string. */
 export const modelIdOf = (body: Body): string =>
   body._tag === "Protobuf" ? body.message.modelId : (textOf(fieldOf(body, "model_id")) ?? "")
 
 const textOf = (value: unknown): string | undefined => (typeof value === "string" ? value : undefined)
 
-/** The session that a request belongs to, by whatever it names. */
+/** Finds the session of a request by any of the ids that it contains. */
 export const sessionOf = ({ body, params, state }: Pick<Call, "body" | "params" | "state">): string | undefined => {
   const field = (name: string) => textOf(fieldOf(body, name)) ?? ""
   return (

@@ -1,4 +1,4 @@
-/** Work that is done one piece after another. */
+/** Runs jobs one after another. */
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 
@@ -14,7 +14,7 @@ export class Lane {
   private readonly jobs: Array<Job> = []
   private worked = false
 
-  /** Does at once what takes no time, and tells whether there is more that needs `work`. */
+  /** Runs jobs that take no time immediately, and returns whether `work` is needed for the rest. */
   add(job: Job, now: number): boolean {
     this.jobs.push(job)
     if (this.worked) return false
@@ -30,7 +30,7 @@ export class Lane {
     }
   }
 
-  /** Until nothing is left. */
+  /** Runs jobs until none is left. */
   readonly work: Effect.Effect<void> = Effect.flatMap(Clock.currentTimeMillis, (now) => {
     this.runInstant(now)
     const job = this.jobs[0]

@@ -1,18 +1,18 @@
-/** A pass in the eyes of the scripted server: hashes of what the model reads, and the numbers of the loss. */
+/** Reduces a pass to hashes of the model input and the numbers of the loss inputs. */
 import * as Either from "effect/Either"
 import type { ModelInput } from "../../ModelInput.ts"
 import type * as PassRequest from "../../protocol/PassRequest.ts"
 import * as TensorData from "../../TensorData.ts"
 import * as Hash from "../util/Hash.ts"
 
-/** The numbers of a tensor, dense, and its shape. */
+/** The values of a tensor in dense form, and its shape. */
 export interface Numbers {
   readonly values: ReadonlyArray<number>
   readonly shape: ReadonlyArray<number>
 }
 
 export interface Datum {
-  /** Of what the model reads. */
+  /** Hash of the model input. */
   readonly inputHash: number
   readonly tokens: number
   readonly inputs: ReadonlyMap<string, Numbers>
@@ -43,7 +43,7 @@ const chunkOf = (chunk: ModelInput["chunks"][number]): { readonly hash: number; 
   }
 }
 
-/** The hash and length of a prompt, by the same rules as those of a datum. */
+/** Returns the hash and length of a prompt, by the same rules as for a datum. */
 export const promptOf = ({ chunks }: ModelInput) => {
   const read = chunks.map(chunkOf)
   return {
@@ -61,7 +61,7 @@ const datumOf = ({ input, inputs }: PassRequest.Datum): Read<Datum> =>
 export const fromRequest = ({ data, forwardOnly, loss, modelId, seqId }: PassRequest.PassRequest): Read<Pass> =>
   Either.map(Either.all(data.map(datumOf)), (data) => ({ modelId, seqId, forwardOnly, loss, data }))
 
-/** What a datum does to the gradient: the same for both wires and however a batch is cut into requests. */
+/** Computes the gradient of a pass; independent of the encoding and of how a batch is split into requests. */
 export const gradientOf = ({ data, loss }: Pass): number =>
   data.reduce((sum, { inputHash, inputs }) => {
     let hash = Hash.mix(Hash.ofText(loss), inputHash)

@@ -1,4 +1,4 @@
-/** How results are asked for: held while there is none, told by size first where they are large. */
+/** Answers polls: holds them while there is no result, and announces large results by size first. */
 import * as Clock from "effect/Clock"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -56,7 +56,7 @@ export const poll = (call: Call): Answer | Effect.Effect<Answer> => {
   )
 }
 
-/** The samples that finished since the cursor, which counts them. */
+/** Returns the samples that finished since the cursor, which is a count of finished samples. */
 const finishedSince = ({ finished }: Sampler, cursor: number): Answer =>
   Answers.json({
     completions: finished

@@ -1,4 +1,4 @@
-/** Reads bodies by their schemas, and refuses in the server's words what does not fit. */
+/** Decodes bodies by their schemas, and refuses invalid ones in the format of the service. */
 import * as Either from "effect/Either"
 import type * as Schema from "effect/Schema"
 import * as Routing from "../../protocol/Routing.ts"
@@ -8,7 +8,7 @@ import { type Call, fieldOf } from "./Incoming.ts"
 
 export type Reply<A> = Either.Either<A, Answer>
 
-/** A field that this server is said not to know. */
+/** Returns a field that this server is configured not to know. */
 const unknownIn = ({ body, state }: Call): string | undefined =>
   state.settings.unknownFields.find((name) => fieldOf(body, name) !== undefined)
 

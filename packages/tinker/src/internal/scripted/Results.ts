@@ -1,4 +1,4 @@
-/** What passes and samples give back: made up, but the same for the same question, and of the right shape. */
+/** Generates results of passes and samples: deterministic, and of the right shape. */
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import type { SampleRequest } from "../../protocol/schemas/Sampling.ts"
@@ -12,7 +12,7 @@ import { type Datum, type Pass, promptOf } from "./Pass.ts"
 
 export { json, type Payload, samplePayload, trainingPayload } from "../../protocol/ResultMessages.ts"
 
-/** A log probability, from -10 to 0, both excluded. */
+/** Returns a log probability between -10 and 0, exclusive. */
 const logprob = (hash: number): number => Math.fround(-10 * Hash.fraction(hash))
 
 const logprobsOf = (seed: number, length: number): Float32Array =>
@@ -23,7 +23,7 @@ const logprobsOf = (seed: number, length: number): Float32Array =>
 const float32 = (data: Float32Array, shape: ReadonlyArray<number>) =>
   Either.getOrThrow(TensorData.float32(data, { shape }))
 
-/** One log probability for each target, or for each token where there are no targets. */
+/** Returns one log probability per target, or per token if there are no targets. */
 const logprobsOfDatum = (weights: number, datum: Datum): TensorData.Float32Tensor => {
   const shape = datum.inputs.get("target_tokens")?.shape ?? [datum.tokens]
   return float32(logprobsOf(Hash.mix(weights, datum.inputHash), product(shape)), shape)
@@ -47,7 +47,7 @@ export const training = (weights: number, pass: Pass, metrics: Readonly<Record<s
 const vocabulary = 32_000
 const tokenOf = (hash: number): number => hash % vocabulary
 
-/** Rows of the k likeliest tokens, likeliest first; the first `missing` rows say that none were computed. */
+/** Returns rows of the k most likely tokens, most likely first; the first `missing` rows are marked as not computed. */
 const topkOf = (seed: number, k: number, length: number, missing: number): Option.Option<TopkLogprobs> => {
   if (k === 0 || length === 0) return Option.none()
   const tokenIds = new Int32Array(k * length)
@@ -55,7 +55,7 @@ const topkOf = (seed: number, k: number, length: number, missing: number): Optio
   for (let row = missing; row < length; row++) {
     const cells = logprobsOf(Hash.mix(seed, row), k).toSorted().toReversed()
     for (let i = 0; i < k; i++) {
-      // Another token in every cell of a row.
+      // A different token in every cell of a row.
       tokenIds[row * k + i] = tokenOf(Hash.mix(seed, row)) + i
       logprobs[row * k + i] = cells[i] ?? 0
     }
@@ -63,7 +63,7 @@ const topkOf = (seed: number, k: number, length: number, missing: number): Optio
   return Option.some({ k, length, tokenIds, logprobs })
 }
 
-/** What a server says that was told nothing about sampling. */
+/** Generates the default sample. */
 export const defaultSample = (weights: number, request: SampleRequest, index: number): Sampled => {
   const seed = [promptOf(request.prompt).inputHash, request.samplingParams?.seed ?? 0, index].reduce(Hash.mix, weights)
   return {
@@ -85,7 +85,7 @@ const sequenceOf = (weights: number, request: SampleRequest, sampled: Sampled): 
   }
 }
 
-/** One for each token of the prompt: none for the first, and only for the last ones if so asked. */
+/** Returns one value per prompt token: none for the first, and only for the last N if requested. */
 const promptLogprobs = (seed: number, request: SampleRequest, length: number, short: boolean): Float32Array => {
   const logprobs = logprobsOf(seed, length)
   const known = Math.min(request.promptLogprobsLastN ?? length, length - 1)

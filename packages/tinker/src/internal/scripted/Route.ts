@@ -1,4 +1,4 @@
-/** How an endpoint of the API is answered: its schemas read what comes and write what goes. */
+/** Implements endpoints: their schemas decode requests and encode responses. */
 import type * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
@@ -13,16 +13,16 @@ import type { State } from "./State.ts"
 
 export interface Route {
   readonly endpoint: Endpoint.Endpoint<never, unknown>
-  /** Does all of it at once, or waits. */
+  /** Answers synchronously, or waits. */
   readonly answer: (call: Call) => Scripted.Answer | Effect.Effect<Scripted.Answer>
 }
 
-// Reading and writing by the schemas of the endpoint
+// Decoding and encoding by the schemas of the endpoint
 
 const readParams = (schema: Schema.Schema.AnyNoContext, { params }: Call): Reply<object> =>
   Either.mapLeft(Routing.read(schema, params, { where: "path" }), Answers.invalid)
 
-/** The schemas say what an endpoint takes, each a part of it. */
+/** Decodes path parameters and body by the schemas of the endpoint. */
 const readInput = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Reply<I> => {
   const params = endpoint.params === undefined ? Either.right({}) : readParams(endpoint.params, call)
   if (Either.isLeft(params)) return Either.left(params.left)
@@ -30,7 +30,7 @@ const readInput = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Repl
   return Either.map(body, (body) => ({ ...params.right, ...body }) as I)
 }
 
-/** A request that is accepted has a status of its own. */
+/** Encodes a response; accepted requests have their own status. */
 export const write = <A, I>(schema: Schema.Schema<A, I>, value: A, { state }: Call): Scripted.Answer =>
   Answers.json(Schema.encodeSync(schema)(value), schema.ast === Accepted.ast ? state.settings.acceptedStatus : 200)
 
@@ -46,7 +46,7 @@ export const route = <I, A>(endpoint: Endpoint.Endpoint<I, A>, handle: (input: I
     ),
 })
 
-/** An answer that is not made by a schema. */
+/** Creates a route whose response is not encoded by a schema. */
 export const plain = (
   endpoint: Endpoint.Endpoint<never, unknown>,
   answer: (call: Call) => Scripted.Answer | Effect.Effect<Scripted.Answer>,

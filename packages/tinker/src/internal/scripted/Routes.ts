@@ -1,4 +1,4 @@
-/** What the server answers. */
+/** The routes of the server. */
 import * as Api from "../../protocol/Api.ts"
 import type { Operation } from "../../testing/ScriptedServer.ts"
 import { poll, pollMany } from "./Poll.ts"

@@ -1,4 +1,4 @@
-/** Samplers and samples. */
+/** Routes for samplers and samples. */
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
@@ -36,7 +36,7 @@ export const newSampler = (
   return sampler
 }
 
-/** What a new sampler samples from: a model as it is, or weights that were saved. */
+/** Resolves what a new sampler samples from: a base model or saved weights. */
 const samplerSource = (
   state: State,
   { baseModel, modelPath }: Endpoint.Input<typeof Api.createSamplingSession>,
@@ -53,7 +53,7 @@ const samplerSource = (
         weights,
       }))
 
-/** The same one again, if it is asked for again. */
+/** Returns the same sampler for a repeated request. */
 export const createSamplingSession = route(Api.createSamplingSession, (input, { bodyHash, state }) =>
   Either.gen(function* () {
     yield* sessionOf(state, input.sessionId)

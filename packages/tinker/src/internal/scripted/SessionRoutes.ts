@@ -1,4 +1,4 @@
-/** Start-up and sessions. */
+/** Routes for client startup and sessions. */
 import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import * as Encoding from "effect/Encoding"
@@ -55,7 +55,7 @@ const anyHeartbeat = route(Api.heartbeat, ({ sessionId }, { now, state }) =>
   Either.map(sessionOf(state, sessionId), (session) => beat(session, now)),
 )
 
-/** Its session, if it says all that a heartbeat should and nothing else. */
+/** Returns the session of a heartbeat that has exactly the expected fields. */
 const plainHeartbeat = ({ body, state }: Call): Session | undefined => {
   if (body._tag !== "Json" || !Predicate.isRecord(body.value) || state.settings.unknownFields.length > 0)
     return undefined
@@ -67,7 +67,7 @@ const plainHeartbeat = ({ body, state }: Call): Session | undefined => {
 
 const alive = Answers.json(Schema.encodeSync(HeartbeatResponse)({}))
 
-/** Nine of ten requests of a long run, so the schemas see only those that are out of the ordinary. */
+/** Nine of ten requests in a long run are heartbeats, so only unusual ones are decoded by their schema. */
 export const heartbeat = plain(Api.heartbeat, (call) => {
   const session = plainHeartbeat(call)
   if (session === undefined) return anyHeartbeat.answer(call)
@@ -87,5 +87,5 @@ export const capabilities = plain(Api.getServerCapabilities, ({ state }) =>
 
 export const health = route(Api.health, () => Either.right({ status: "ok" }))
 
-/** Not looked into: whatever is not accepted comes again. */
+/** Always accepted and ignored: clients resend rejected telemetry. */
 export const telemetry = plain(Api.telemetry, () => Answers.json({ status: "accepted" }))

@@ -1,6 +1,6 @@
 /**
- * All that the server knows. Plain values that change: every request changes them in one synchronous step, so that no
- * other request comes between.
+ * Holds the state of the server as mutable values. Every request changes it in one synchronous step, so requests never
+ * interleave.
  */
 import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
@@ -16,7 +16,7 @@ import type { Lane } from "./Lane.ts"
 
 export type Mutable<A> = { -readonly [K in keyof A]: A[K] }
 
-/** What became of a request. `Refused` is told as the status of the poll. */
+/** The outcome of a request. `Refused` is returned as the status of the poll. */
 export type Outcome =
   | { readonly _tag: "Result"; readonly payload: Payload }
   | { readonly _tag: "Failed"; readonly error: string; readonly category: string | undefined }
@@ -36,15 +36,15 @@ export interface Future {
 
 export type Session = Mutable<Scripted.SessionState>
 
-/** A number that arrived: what it stands for, or how it was rejected. */
+/** A sequence number that arrived: the accepted request, or how it was rejected. */
 export type Submitted =
   | { readonly hash: string; readonly accepted: Accepted; readonly begin: () => void }
   | { readonly hash: string; readonly rejected: Scripted.Answer }
 
-/** What a model was made as; a checkpoint remembers it. */
+/** The configuration of a model, which is stored with its checkpoints. */
 export interface Making {
   readonly baseModel: string
-  /** With all of its defaults. */
+  /** With all defaults applied. */
   readonly lora: {
     readonly [K in keyof LoraConfig]-?: K extends "seed" ? LoraConfig[K] : Exclude<LoraConfig[K], undefined>
   }
@@ -58,9 +58,9 @@ export interface Model extends Making {
   hash: string
   weights: Scripted.Weights
   gradient: number
-  /** The number that comes next: of those that arrived, or of those that succeeded where only the next is taken. */
+  /** The next sequence number: among those that arrived, or in `nextOnly` mode among those that succeeded. */
   next: number
-  /** Where only the next is taken: how many are accepted and not finished, and which later ones are used up. */
+  /** In `nextOnly` mode: the number of accepted but unfinished requests, and later numbers that are used up. */
   running: number
   readonly skipped: Set<number>
   readonly submitted: Map<number, Submitted>
@@ -73,23 +73,23 @@ export interface Checkpoint extends Scripted.Checkpoint {
 
 export interface Sampler {
   readonly id: string
-  /** The request that made it, by its hash. */
+  /** The hash of the request that created the sampler. */
   readonly madeBy: string
   readonly sessionId: string
   readonly baseModel: string
   readonly modelPath: Option.Option<string>
   readonly weights: Scripted.Weights
   readonly submitted: Map<number, { readonly hash: string; readonly accepted: Accepted }>
-  /** Finished samples in the order in which they finished. */
+  /** Finished samples, in the order in which they finished. */
   readonly finished: Array<Future>
-  /** Done when another sample is finished. */
+  /** Completed when the next sample finishes. */
   more: Deferred.Deferred<void>
   clients: number
 }
 
 type Given = Omit<Scripted.Options, "faults">
 
-/** Options, with the defaults for those that have one. */
+/** Options with defaults applied. */
 export type Settings = {
   readonly [K in keyof Given]-?: K extends "apiKeys" | "sample" ? Given[K] : Exclude<Given[K], undefined>
 }
@@ -137,9 +137,9 @@ export class State {
   readonly samplers = new Map<string, Sampler>()
   readonly checkpoints = new Map<string, Checkpoint>()
   readonly futures = new Map<string, Future>()
-  /** Requests that make something, by what they make: the same one again makes nothing new. */
+  /** Requests that create an object, by object: a repeated request creates nothing new. */
   readonly made = new Map<string, { readonly hash: string; readonly accepted: Accepted }>()
-  /** When each token that was issued expires. */
+  /** Expiry time of each issued token. */
   readonly tokens = new Map<string, number>()
   /** Lanes with work that needs a fiber. */
   readonly waiting = new Set<Lane>()
@@ -149,7 +149,7 @@ export class State {
     this.configure(options)
   }
 
-  /** An option that is undefined is as good as absent. */
+  /** Ignores options that are undefined. */
   configure(change: Given): void {
     const given = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
     this.settings = { ...this.settings, ...given }
@@ -173,7 +173,7 @@ export class State {
   }
 }
 
-/** The first word counts. */
+/** Settles a future; later outcomes are ignored. */
 export const settle = (future: Future, outcome: Outcome): void => {
   if (future.outcome !== undefined) return
   future.outcome = outcome

@@ -1,4 +1,7 @@
-/** How requests with a future are accepted: which number may come, what is the same request again, when it is done. */
+/**
+ * Accepts requests that have a future: which sequence number is allowed, what counts as a repetition, and when they
+ * run.
+ */
 import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -11,7 +14,7 @@ import { Lane } from "./Lane.ts"
 import type { Payload } from "./Results.ts"
 import { failed, type Future, gone, type Model, type Outcome, settle, type State } from "./State.ts"
 
-/** What doing a request gives; the left is why it can't be done. */
+/** The result of running a request; the left side is why it failed. */
 export type Done = Either.Either<Payload, string>
 
 const accepted = (future: Future): Accepted => ({
@@ -33,7 +36,9 @@ const futureFor = ({ fate: { pause }, now, seen, state }: Call, sessionId: strin
         },
   )
 
-/** Puts the work on a request into a lane; `finish` does it, unless the script or the end of the session decided. */
+/**
+ * Adds the work on a request to a lane; `finish` runs it, unless a fault or the end of the session settled it already.
+ */
 const schedule = (call: Call, lane: Lane, future: Future, finish: () => Outcome): void => {
   const { fate, now, seen, state } = call
   const { work } = state.settings
@@ -52,7 +57,9 @@ const schedule = (call: Call, lane: Lane, future: Future, finish: () => Outcome)
   if (needsWork) state.waiting.add(lane)
 }
 
-/** What the script wants, or else what doing it gives. A function of the script that throws must not go unseen. */
+/**
+ * Returns the scripted outcome, or runs the request. Exceptions of user-supplied functions are reported as failures.
+ */
 const outcomeOf = (call: Call, done: () => Done): Outcome => {
   if (call.fate.outcome !== undefined) return call.fate.outcome
   try {
@@ -65,7 +72,7 @@ const outcomeOf = (call: Call, done: () => Done): Outcome => {
   }
 }
 
-/** A request without a number, in a lane of its own unless it has to wait for others. */
+/** Starts a request without a sequence number, in its own lane unless it has to wait for others. */
 export const start = (
   call: Call,
   sessionId: string,
@@ -81,7 +88,7 @@ export const start = (
   return accepted(future)
 }
 
-/** Makes something once, however often the same request comes; another request for the same thing is a conflict. */
+/** Creates an object once for repeated requests; a different request for the same object is a conflict. */
 export const once = <A>(
   known: { get: (key: A) => { readonly hash: string; readonly accepted: Accepted } | undefined },
   key: A,
@@ -95,7 +102,7 @@ export const once = <A>(
 
 const conflict = (expected: number, seq: number) => `Sequence conflict: expected ${expected}, got ${seq}`
 
-/** The next number that a server accepts that takes no other. */
+/** Returns the only number that a `nextOnly` server accepts. */
 const due = (model: Model): number => model.next + model.running + model.skipped.size
 
 const advance = (model: Model): void => {
@@ -103,7 +110,7 @@ const advance = (model: Model): void => {
   while (model.skipped.delete(model.next)) model.next++
 }
 
-/** A request with a number, carried out on a model in the order that the numbers say. */
+/** Submits a request with a sequence number, which is applied to the model in order. */
 export const submit = (
   call: Call,
   model: Model,
@@ -142,7 +149,7 @@ export const submit = (
       model.running++
       schedule(call, model.lane, future, () => {
         model.running--
-        // An earlier one failed meanwhile.
+        // An earlier request has failed in the meantime.
         if (seq !== model.next) return { _tag: "Refused", status: 409, detail: conflict(model.next, seq) }
         const outcome = apply()
         if (outcome._tag === "Result") advance(model)
@@ -161,7 +168,7 @@ const record = (model: Model, applied: Model["applied"][number]): void => {
   model.hash = Hash.fingerprint(new TextEncoder().encode(`${model.hash} ${applied.operation} ${applied.bodyHash}`))
 }
 
-/** Begins every number up to the first that has not arrived. */
+/** Starts every request up to the first missing number. */
 const release = (model: Model): void => {
   for (let next = model.submitted.get(model.next); next !== undefined; next = model.submitted.get(model.next)) {
     model.next++
@@ -169,11 +176,11 @@ const release = (model: Model): void => {
   }
 }
 
-/** The numbers that arrived and wait for an earlier one. */
+/** Returns the numbers that arrived and wait for an earlier one. */
 export const held = (model: Model): ReadonlyArray<number> =>
   [...model.submitted.keys()].filter((seq) => seq >= model.next).toSorted((a, b) => a - b)
 
-/** Uses up the number of a request that was rejected. */
+/** Uses up the number of a rejected request. */
 export const useNumber = (state: State, model: Model, seq: number, hash: string, rejected: Answer): void => {
   if (state.settings.mode === "dedupe" && !model.submitted.has(seq)) {
     model.submitted.set(seq, { hash, rejected })

@@ -1,4 +1,4 @@
-/** Models: made, trained, saved and loaded. */
+/** Routes that create, train, save and load models. */
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
@@ -51,7 +51,7 @@ const newModel = (state: State, sessionId: string, number: number, making: Makin
   return model
 }
 
-/** A model that exists from now on; should making it fail, it never did. What is sent to it waits for that. */
+/** Creates a model, and removes it if creation fails. Requests to it wait for its creation. */
 const makeModel = (
   call: Call,
   sessionId: string,
@@ -128,7 +128,7 @@ const stepOf = (model: Model, operation: Scripted.Step["operation"], seq: number
   data,
 })
 
-/** A pass, from whichever of the two wires the server reads. */
+/** Decodes a pass in any encoding that the server accepts. */
 const readPass = (call: Call, path: "forward" | "forward_backward"): Reply<Pass.Pass> => {
   const { body, state } = call
   const { wire, wireStatus } = state.settings
@@ -215,7 +215,7 @@ export const saveWeightsExternal = route(Api.saveWeightsExternal, ({ modelId, pa
   ),
 )
 
-/** A named save tells the path, the other kind the session. */
+/** Returns the path of a named save, or the sampling session of an unnamed one. */
 const saved = (told: Partial<typeof Training.SaveWeightsForSamplerResult.Type>): Done =>
   result(Training.SaveWeightsForSamplerResult, { path: Option.none(), samplingSessionId: Option.none(), ...told })
 
@@ -238,7 +238,7 @@ export const saveWeightsForSampler = route(Api.saveWeightsForSampler, (input, ca
   ),
 )
 
-/** Optimizer state is what counts the steps. */
+/** Restores a checkpoint; the step count stands for the optimizer state. */
 const restore = (state: State, model: Model, path: string, optimizer: boolean): Done => {
   const checkpoint = state.checkpoints.get(path)
   if (checkpoint?.kind !== "training") return Either.left(`${path} not found`)
@@ -268,7 +268,7 @@ const loadAsModel = route(Api.loadWeightsAsModel, (input, call) => {
   )
 })
 
-/** One path for two requests: a model is named, or a session to make one in. */
+/** One path serves two requests: loading into an existing model, or creating a new one in a session. */
 export const loadWeights = plain(Api.loadWeights, (call) =>
   (fieldOf(call.body, "model_id") === undefined ? loadAsModel : loadIntoModel).answer(call),
 )

@@ -1,16 +1,128 @@
-/** Training steps as a stream: the next ones are on their way while one is awaited, and results come in order. */
+/** Training steps: a pass and its update, alone or as a stream in which the next steps are sent ahead. */
+import * as Cause from "effect/Cause"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
+import * as Loss from "../../Loss.ts"
 import type { Optimizer, Schedule } from "../../Optimizer.ts"
-import { InvalidInput } from "../../TinkerError.ts"
+import type { OptimStepResult } from "../../protocol/schemas/Training.ts"
+import { InvalidInput, StepFailed, type SubmitError } from "../../TinkerError.ts"
+import type { TrainingResult } from "../../TrainingResult.ts"
+import * as Response from "../core/Response.ts"
+import { open, type Trace, within } from "../runtime/Trace.ts"
+import { uptime } from "../util/MonotonicClock.ts"
+import * as Operations from "./Operations.ts"
+import type { TrainingDriver } from "./TrainingDriver.ts"
+
+/** The results of a training step. */
+export interface Step {
+  /** Counted from `startAt`. */
+  readonly step: number
+  readonly pass: TrainingResult
+  readonly update: OptimStepResult
+  /** The metrics of both halves. */
+  readonly metrics: Readonly<Record<string, number>>
+  /** How many tokens the batch has, as far as that is known: an image may not tell. */
+  readonly tokens: number
+  /** From the call until the server has both halves. */
+  readonly queueTime: Duration.Duration
+  /** From the call until both results are there. */
+  readonly duration: Duration.Duration
+}
 
 /** A step that has its place in the order. */
 export interface Begun<A, E> {
   readonly finish: Effect.Effect<A, E>
-  /** Nobody will finish it: takes back what was not sent. */
+  /** Gives up what was not sent, because the result is not wanted any more. */
   readonly leave: Effect.Effect<unknown>
 }
 
+interface Deps {
+  readonly driver: TrainingDriver
+  readonly model: Operations.Model
+  readonly attributes: Readonly<Record<string, unknown>>
+}
+
+/** Gives both halves of a step their places; what is left is to wait for them. */
+export const begin = (
+  deps: Deps,
+  data: unknown,
+  loss: Loss.Loss<never>,
+  optimizer: Optimizer,
+  step: number,
+  options: Operations.WaitOptions,
+): Effect.Effect<Begun<Step, SubmitError | StepFailed>, SubmitError> =>
+  Effect.uninterruptibleMask((restore) =>
+    Effect.flatMap(
+      open(() => ({ name: "tinker.train_step", attributes: { ...deps.attributes, "tinker.step": step } })),
+      (trace) =>
+        Effect.onExit(restore(place(deps, trace, data, loss, optimizer, step, options)), (exit) =>
+          Effect.sync(() => {
+            if (Exit.isFailure(exit)) trace?.end(exit)
+          }),
+        ),
+    ),
+  )
+
+const place = (
+  { driver, model }: Deps,
+  trace: Trace | undefined,
+  data: unknown,
+  loss: Loss.Loss<never>,
+  optimizer: Optimizer,
+  step: number,
+  options: Operations.WaitOptions,
+) =>
+  Effect.gen(function* () {
+    const batch = yield* Loss.prepareUnknown(loss, data)
+    const pass = yield* Operations.preparedPass(model, batch, false, options)
+    const update = yield* Operations.operations.optimStep(model, optimizer, options)
+    const tokens = Operations.tokensOf(batch)
+    trace?.attribute("tinker.tokens", tokens)
+    const startedAt = yield* uptime
+    const [passed, updated] = yield* within(trace, driver.enqueuePair(pass, update))
+    const finish = Effect.gen(function* () {
+      yield* Effect.exit(Effect.zip(passed.acknowledged, updated.acknowledged))
+      const acknowledgedAt = yield* uptime
+      const exits = { pass: yield* Effect.exit(passed.await), update: yield* Effect.exit(updated.await) }
+      if (Exit.isFailure(exits.pass) || Exit.isFailure(exits.update)) return yield* stepFailure(exits)
+      return {
+        step,
+        pass: exits.pass.value,
+        update: exits.update.value,
+        metrics: { ...exits.pass.value.metrics, ...exits.update.value.metrics },
+        tokens,
+        queueTime: Duration.millis(acknowledgedAt - startedAt),
+        duration: Duration.millis((yield* uptime) - startedAt),
+      }
+    })
+    // The update is cancelled with its pass: gradients without their update would be part of the next one.
+    const { cancel } = passed
+    const ended = (exit: Exit.Exit<unknown, unknown>) => Effect.sync(() => trace?.end(exit))
+    return {
+      // Whatever was sent goes on.
+      leave: Effect.zipRight(cancel, ended(Exit.interrupt(FiberId.none))),
+      finish: Effect.onExit(
+        Effect.onInterrupt(finish, () => cancel),
+        ended,
+      ),
+    }
+  })
+
+/** The end of the client is one error, and not two halves of one. */
+const stepFailure = (exits: Pick<StepFailed, "pass" | "update">): Effect.Effect<never, SubmitError | StepFailed> => {
+  const [pass, update] = [exits.pass, exits.update].map((exit) =>
+    Exit.isFailure(exit) ? Option.getOrUndefined(Cause.failureOption(exit.cause)) : undefined,
+  )
+  return Effect.fail(
+    pass !== undefined && pass === update && Response.endsClient(pass) ? (pass as SubmitError) : new StepFailed(exits),
+  )
+}
+
+/** Turns batches into steps, in order, with the next steps on their way while one is awaited. */
 export const pipeline = <B, A, E1, R1, E2, E3>(
   batches: Stream.Stream<B, E1, R1>,
   options: {
@@ -24,7 +136,7 @@ export const pipeline = <B, A, E1, R1, E2, E3>(
       const outstanding = Math.max(1, 1 + options.ahead)
       const places = yield* Effect.makeSemaphore(outstanding)
       const begun = new Set<Begun<A, E2>>()
-      // Whatever was not sent when the stream ends early is taken back.
+      // What was not sent when the stream ends early is given up.
       yield* Effect.addFinalizer(() => Effect.forEach(begun, ({ leave }) => leave, { discard: true }))
       return batches.pipe(
         Stream.rechunk(1),
@@ -35,7 +147,7 @@ export const pipeline = <B, A, E1, R1, E2, E3>(
             Effect.tap(options.begin(batch, options.startAt + index), (step) => Effect.sync(() => begun.add(step))),
           ),
         ),
-        // So that a slow source of batches is asked while a step is awaited.
+        // Pulls from a slow source of batches while a step is awaited.
         Stream.buffer({ capacity: outstanding }),
         Stream.mapEffect((step) =>
           Effect.ensuring(
@@ -50,7 +162,7 @@ export const pipeline = <B, A, E1, R1, E2, E3>(
     }),
   )
 
-/** The optimizer of a step; a schedule is the user's own code. */
+/** Returns the optimizer of a step; a schedule is the user's own code. */
 export const optimizerAt = (
   optimizer: Optimizer | Schedule<Optimizer>,
   step: number,

@@ -1,23 +1,23 @@
-/** Texts to tokens, as few calls as possible: what is written again and again is encoded once. */
+/** Encodes texts in as few calls as possible; texts that recur are encoded once. */
 import * as Effect from "effect/Effect"
 import type { InvalidInput } from "effect-tinker/TinkerError"
 import type { Service } from "../../Tokenizer.ts"
 import type { TokenizerError } from "../../TokenizerError.ts"
 
-/** A piece of text, which is encoded by itself; or a token. */
+/** A text that is encoded separately, or a token. */
 export type Segment =
   | {
       readonly text: string
-      /** Special tokens in it are text. */
+      /** Whether special tokens in it are encoded as text. */
       readonly plain?: boolean
-      /** It comes in every conversation. */
+      /** Whether it recurs in every conversation. */
       readonly fixed?: boolean
     }
   | { readonly token: number }
 
 export const fixed = (text: string): Segment => ({ text, fixed: true })
 
-/** What was encoded, by the text; those in which special tokens are text have a name of their own. */
+/** Encoded texts by key; the key says whether special tokens are encoded as text. */
 export type Memo = Map<string, Int32Array>
 
 export const memo = (): Memo => new Map()
@@ -27,13 +27,13 @@ const keyOf = (segment: { readonly text: string; readonly plain?: boolean }) =>
 
 const none = new Int32Array()
 
-/** Headers are made of roles, which may come from anywhere. */
-const mostFixed = 512
+/** Bounds the cache: headers contain roles, and those may come from user data. */
+const maxFixed = 512
 
 export interface Encoder {
-  /** Encodes what the memo has not got yet. */
+  /** Encodes the segments that the memo does not hold yet. */
   readonly prepare: (segments: ReadonlyArray<Segment>, memo: Memo) => Effect.Effect<void, InvalidInput | TokenizerError>
-  /** Of a segment that was prepared. */
+  /** Returns the tokens of a prepared segment. */
   readonly tokens: (segment: Segment, memo: Memo) => Int32Array
   readonly join: (segments: ReadonlyArray<Segment>, memo: Memo) => Int32Array
 }
@@ -72,7 +72,7 @@ export const make = (tokenizer: Pick<Service, "encodeBatch">): Encoder => {
                 ),
                 (all) => {
                   for (const [index, [key, segment]] of entries.entries()) {
-                    const into = segment.fixed === true && kept.size < mostFixed ? kept : memo
+                    const into = segment.fixed === true && kept.size < maxFixed ? kept : memo
                     into.set(key, all[index] ?? none)
                   }
                 },

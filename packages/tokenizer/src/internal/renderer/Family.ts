@@ -1,4 +1,4 @@
-/** A format of messages, and the renderer that is made of it. What a family says is text; tokens are made here. */
+/** Builds a renderer from a message format. A family describes the format as text; this module produces the tokens. */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -13,24 +13,24 @@ import type { Scanner } from "./Scanner.ts"
 
 export type Result<A> = Either.Either<A, RendererError | InvalidInput>
 
-/** Where a message is in its conversation. */
+/** The position of a message in its conversation. */
 export interface Place {
   readonly index: number
   readonly isLast: boolean
-  /** -1 if there is none. */
+  /** -1 if there is no user message. */
   readonly lastUserIndex: number
-  /** Whether it belongs to what the assistant says after the last message of the user. */
+  /** Whether the message is part of the assistant's turn after the last user message. */
   readonly inLastTurn: boolean
-  /** For errors. */
+  /** The path used in errors. */
   readonly path: string
 }
 
 export interface Rendered {
-  /** What introduces the message: the model sees it, and does not write it. */
+  /** The introduction of the message, which the model sees but does not write. */
   readonly header: string
-  /** What the model writes. */
+  /** The part that the model writes. */
   readonly output: ReadonlyArray<Encoder.Segment>
-  /** The part of the stop sequence that is the next message's header. */
+  /** The part of the stop sequence that belongs to the header of the next message. */
   readonly stopOverlap?: string | undefined
 }
 
@@ -38,55 +38,55 @@ export interface Family {
   readonly name: string
   readonly hasExtensionProperty: boolean
   readonly stopSequences: Renderer["stopSequences"]
-  /** Tokens after which nothing more is read. */
+  /** Tokens that end an answer. */
   readonly stopTokens: ReadonlySet<number>
-  /** In front of everything; nothing if empty. */
+  /** Text at the very start, or empty. */
   readonly bos: string
   /** Whether the generation prompt tells the model not to reason. */
   readonly disablesThinking: boolean
-  /** The message with which every conversation begins. */
+  /** A message at the start of every conversation. */
   readonly prelude: Option.Option<Message>
   readonly render: (message: Message, place: Place) => Result<Rendered>
-  /** What a prompt ends with. */
+  /** Returns the end of a prompt. */
   readonly suffix: (role: string, place: Place) => Result<string>
   readonly parse: (tokens: ReadonlyArray<number>) => Effect.Effect<Parsed, Failure>
   readonly scanner: () => Scanner
   readonly toolPrefix: (tools: ReadonlyArray<ToolSpec>, systemPrompt: string) => Result<ReadonlyArray<Message>>
 }
 
-export const refuse = (renderer: string, reason: Reason, problem: string): Either.Either<never, RendererError> =>
+export const reject = (renderer: string, reason: Reason, problem: string): Either.Either<never, RendererError> =>
   Either.left(new RendererError({ renderer, reason, problem }))
 
 export const invalid = (path: string, problem: string): Either.Either<never, InvalidInput> =>
   Either.left(new InvalidInput({ path, problem }))
 
-/** The one text that a message is, for formats that know nothing else. */
+/** Returns the only text of a message, for formats that support nothing else. */
 export const onlyText = (renderer: string, { content, toolCalls = [] }: Message, path: string): Result<string> => {
-  if (toolCalls.length > 0) return refuse(renderer, "Unsupported", `${path}.toolCalls: can't be said by ${renderer}`)
+  if (toolCalls.length > 0) return reject(renderer, "Unsupported", `${path}.toolCalls: not supported by ${renderer}`)
   if (typeof content === "string") return Either.right(content)
   const [first, ...more] = content
   if (first?.type === "text" && more.length === 0) return Either.right(first.text)
   const kinds = [...new Set(content.map(({ type }) => type))].join(", ")
-  return refuse(renderer, "Unsupported", `${path}.content: takes one text, got ${content.length} parts (${kinds})`)
+  return reject(renderer, "Unsupported", `${path}.content: expected one text, got ${content.length} parts (${kinds})`)
 }
 
-/** Images can't be said in a text. */
+/** Rejects messages with images. */
 export const withoutImages = (renderer: string, message: Message, path: string): Result<void> =>
   parts(message).some(({ type }) => type === "image")
-    ? refuse(renderer, "Unsupported", `${path}.content: takes no images`)
+    ? reject(renderer, "Unsupported", `${path}.content: images are not supported`)
     : Either.void
 
 export const noTools = (renderer: string, hint: string) => (): Result<never> =>
-  refuse(renderer, "Unsupported", `has no form for tools: ${hint}`)
+  reject(renderer, "Unsupported", `tools are not supported: ${hint}`)
 
-/** The id of a token that the format can't do without. */
+/** Returns the id of a token that the format requires. */
 export const tokenOf = (renderer: string, tokenizer: Service, token: string): Either.Either<number, RendererError> =>
   Option.match(tokenizer.tokenToId(token), {
     onSome: Either.right,
-    onNone: () => refuse(renderer, "WrongTokenizer", `the tokenizer ${tokenizer.name} has no token ${token}`),
+    onNone: () => reject(renderer, "WrongTokenizer", `the tokenizer ${tokenizer.name} has no token ${token}`),
   })
 
-/** What comes before the one stop token, and whether there is one. */
+/** Splits off the stop token; fails if there is more than one. */
 export const beforeStop = (
   renderer: string,
   tokens: ReadonlyArray<number>,
@@ -95,10 +95,10 @@ export const beforeStop = (
   const place = tokens.indexOf(stop)
   if (place === -1) return Either.right({ before: tokens, stopped: false })
   return tokens.includes(stop, place + 1)
-    ? refuse(
+    ? reject(
         renderer,
         "WrongStop",
-        `the answer has the stop token ${stop} more than once; sample with the renderer's stopSequences`,
+        `the answer contains the stop token ${stop} more than once; sample with the renderer's stopSequences`,
       )
     : Either.right({ before: tokens.slice(0, place), stopped: true })
 }
@@ -123,12 +123,12 @@ const checkTrainable = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Res
   return invalid(
     `messages[${bad}].trainable`,
     custom
-      ? "missing: where training is customized, each message says whether it is learnt"
-      : `given, but ${trainOn} decides what is learnt; use customized, or leave it out`,
+      ? "missing; required for every message with customized"
+      : `not allowed with ${trainOn}; use customized or remove it`,
   )
 }
 
-const isLearnt = (message: Message, place: Place, trainOn: TrainOn): boolean => {
+const isTrained = (message: Message, place: Place, trainOn: TrainOn): boolean => {
   const isAssistant = message.role === "assistant"
   switch (trainOn) {
     case "last_assistant_message":
@@ -147,7 +147,7 @@ const isLearnt = (message: Message, place: Place, trainOn: TrainOn): boolean => 
   }
 }
 
-/** The message at which the model would begin to write, in the modes in which there is one. */
+/** Returns the index of the first message that the model writes, if the mode has such a message. */
 const boundaryOf = (messages: ReadonlyArray<Message>, trainOn: TrainOn): number | undefined => {
   const boundary =
     trainOn === "last_assistant_message"
@@ -161,11 +161,11 @@ const boundaryOf = (messages: ReadonlyArray<Message>, trainOn: TrainOn): number 
 const startsWith = (tokens: Int32Array, prefix: Int32Array): boolean =>
   prefix.length <= tokens.length && prefix.every((token, index) => token === tokens[index])
 
-/** One piece of text, or nothing at all: servers refuse pieces that are empty. */
+/** Returns one text chunk, or no chunk for no tokens: servers reject empty chunks. */
 export const toInput = (tokens: Int32Array): ModelInput.ModelInput =>
   tokens.length === 0 ? ModelInput.empty : ModelInput.make({ type: "encoded_text", tokens })
 
-/** Which messages of the assistant are examples of their own where the extension property does not hold. */
+/** Returns the assistant messages that become separate examples if the extension property does not hold. */
 export const turnsOf = (
   renderer: string,
   messages: ReadonlyArray<Message>,
@@ -182,14 +182,14 @@ export const turnsOf = (
           role === "assistant" && index >= from[trainOn as keyof typeof from] ? [index] : [],
         ),
       )
-    : refuse(
+    : reject(
         renderer,
         "Unsupported",
-        `${trainOn} can't be cut into one example for each turn, which is needed as history is rendered differently; use supervisedExample`,
+        `${trainOn} can't be split into one example per turn, which this renderer needs because it changes the history; use supervisedExample`,
       )
 }
 
-/** As tokens come: read up to a stop, and all of them as one answer in the end. */
+/** Creates a parser that emits deltas up to the stop token and parses the whole answer at the end. */
 export const parserOf = (
   tokenizer: Service,
   { parse, scanner, stopTokens }: Pick<Family, "parse" | "scanner" | "stopTokens">,
@@ -223,7 +223,7 @@ export const parserOf = (
   }
 }
 
-/** The numbers, which the tokenizer checks when it decodes them. */
+/** Converts tokens to an array; the tokenizer validates them when it decodes. */
 export const numbersOf = (tokens: Tokens): ReadonlyArray<number> =>
   Array.isArray(tokens) ? tokens : Array.from(tokens)
 
@@ -257,7 +257,7 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
 
   const bos: ReadonlyArray<Encoder.Segment> = family.bos === "" ? [] : [Encoder.fixed(family.bos)]
 
-  /** Of messages that begin with the prelude. */
+  /** Returns the segments of a prompt; `messages` must include the prelude. */
   const promptSegments = (messages: ReadonlyArray<Message>, role: string): Result<ReadonlyArray<Encoder.Segment>> =>
     Either.gen(function* () {
       const lastUserIndex = lastUser(messages)
@@ -282,7 +282,7 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
       const headerWeight = trainOn === "all_tokens" ? 1 : 0
       const all: Array<Piece> = bos.map((segment) => ({ segment, weight: 0 }))
       for (const [message, place, { header, output, stopOverlap }] of rendered) {
-        const weight = isLearnt(message, place, trainOn) ? 1 : 0
+        const weight = isTrained(message, place, trainOn) ? 1 : 0
         all.push({ segment: Encoder.fixed(header), weight: headerWeight })
         for (const segment of output) all.push({ segment, weight })
         if (place.isLast && stopOverlap !== undefined) all.push({ segment: Encoder.fixed(stopOverlap), weight })
@@ -290,14 +290,14 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
       return all
     })
 
-  /** Nothing is learnt that the prompt would have supplied. */
+  /** Sets the weights of the tokens that the prompt supplies to 0. */
   const afterPrompt = (tokens: Int32Array, weights: Float32Array, prompt: Int32Array): Result<Float32Array> => {
     if (startsWith(tokens, prompt)) return Either.right(weights.fill(0, 0, prompt.length))
     return family.disablesThinking
-      ? refuse(
+      ? reject(
           family.name,
           "Contradiction",
-          "its prompt tells the model not to reason, and this answer does; remove the reasoning, or use the renderer with thinking",
+          "the prompt tells the model not to reason, but this answer contains reasoning; remove it or use the renderer with thinking",
         )
       : Either.right(weights)
   }
@@ -309,7 +309,7 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
       const weighted = yield* pieces(whole, trainOn)
       const boundary = boundaryOf(whole, trainOn)
       const prompt = boundary === undefined ? [] : yield* promptSegments(whole.slice(0, boundary), "assistant")
-      // All of it in one go: most of the prompt is in the example too.
+      // One call for both, because most of the prompt is also in the example.
       yield* encoder.prepare([...weighted.map(({ segment }) => segment), ...prompt], memo)
       const tokens = encoder.join(
         weighted.map(({ segment }) => segment),

@@ -1,4 +1,6 @@
-/** Answers in channels: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`. */
+/**
+ * Parses answers with channels: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
+ */
 import * as Either from "effect/Either"
 import * as ExactJson from "../../ExactJson.ts"
 import { type Message, type Part, text, thinking, type ToolCall, type UnparsedToolCall } from "../../Message.ts"
@@ -9,7 +11,7 @@ const channelOf = (header: string) => /<\|channel\|>([^<\s]+)/.exec(header)?.[1]
 
 const tools = "functions."
 
-/** What the body after this header is; nothing that concerns anybody if undefined. */
+/** Returns the kind of body that follows a header, or undefined if the body is ignored. */
 export const kindOf = (
   header: string,
 ): { readonly type: "text" | "thinking" | "tool_call"; readonly name?: string } | undefined => {
@@ -34,7 +36,7 @@ const blocksOf = (content: string): ReadonlyArray<Block> =>
     return { header: before.slice(start), body, whole: whole.slice(start) }
   })
 
-/** The message that a whole answer is, without the token that ended it. */
+/** Parses a whole answer, given without the token that ended it. */
 export const parse = (content: string): Message => {
   const found: Array<Part> = []
   const calls: Array<ToolCall> = []
@@ -56,7 +58,7 @@ export const parse = (content: string): Message => {
         found.push(text(body))
     }
   }
-  // A call of which only the header came would otherwise pass for text.
+  // A tool call with only a header would otherwise be taken for text.
   if (content.split(`to=${tools}`).length - 1 > calls.length + failed.length) {
     failed.push({
       text: content.slice(Math.max(0, content.lastIndexOf("<|start|>"))),

@@ -1,4 +1,4 @@
-/** JSON as Python prints it: what models were trained on, and what the reference writes. */
+/** Prints JSON as Python does, because models were trained on that form and the reference writes it. */
 import * as Either from "effect/Either"
 import * as Predicate from "effect/Predicate"
 import * as ExactJson from "../../ExactJson.ts"
@@ -7,7 +7,7 @@ import { floatText, jsonText } from "../template/Printing.ts"
 const float = (value: number): string =>
   Number.isNaN(value) ? "NaN" : Number.isFinite(value) ? floatText(value) : value > 0 ? "Infinity" : "-Infinity"
 
-/** `json.dumps`, with the escapes that it has by default. */
+/** Prints like `json.dumps` with its default escapes. */
 export const print = (value: unknown): string => {
   if (typeof value === "string") return jsonText(value, true)
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : float(value)
@@ -22,6 +22,6 @@ export const print = (value: unknown): string => {
 const object = (entries: ReadonlyArray<readonly [unknown, unknown]>): string =>
   `{${entries.map(([key, value]) => `${jsonText(String(key), true)}: ${print(value)}`).join(", ")}}`
 
-/** `json.dumps(json.loads(text))`: the same values, printed as Python prints them. */
+/** Parses and prints again, like `json.dumps(json.loads(text))`. */
 export const reprint = (text: string): Either.Either<string, ExactJson.ExactJsonError> =>
   Either.map(ExactJson.parse(text), print)

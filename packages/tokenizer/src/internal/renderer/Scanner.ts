@@ -1,4 +1,4 @@
-/** Deltas from a text that comes in pieces. What could still turn out to be something else is held back. */
+/** Turns text that arrives in pieces into deltas. Holds back text whose meaning is still open. */
 import type { Delta } from "../../Renderer.ts"
 
 export interface Scanner {
@@ -6,7 +6,7 @@ export interface Scanner {
   readonly finish: () => ReadonlyArray<Delta>
 }
 
-/** How many characters at the end of the text may be the beginning of one of the marks. */
+/** Returns how many characters at the end of the text may be the start of a mark. */
 const openEnd = (text: string, marks: ReadonlyArray<string>): number => {
   let most = 0
   for (const mark of marks) {
@@ -17,7 +17,7 @@ const openEnd = (text: string, marks: ReadonlyArray<string>): number => {
   return most
 }
 
-/** The first of the marks in the text, with the place where it is. */
+/** Returns the first mark in the text and its position. */
 const firstOf = (text: string, marks: ReadonlyArray<string>): readonly [place: number, mark: string] | undefined => {
   let found: readonly [number, string] | undefined
   for (const mark of marks) {
@@ -27,7 +27,7 @@ const firstOf = (text: string, marks: ReadonlyArray<string>): readonly [place: n
   return found
 }
 
-/** What comes of the text so far, step by step until there is no more. */
+/** Repeats a step until it has nothing more to report, and collects the deltas. */
 const allOf = (step: () => ReadonlyArray<Delta> | undefined): Array<Delta> => {
   const all: Array<Delta> = []
   for (let deltas = step(); deltas !== undefined; deltas = step()) all.push(...deltas)
@@ -40,12 +40,12 @@ const newlinesAtEnd = (text: string): number => {
   return count
 }
 
-/** A part of the message, which is one only when something is in it. */
+/** Counts the parts of a message. A part starts with its first character, so empty parts do not count. */
 class Parts {
   index = -1
   private kind: string | undefined
 
-  /** What comes next belongs to another part, even if it is of the same kind. */
+  /** Ends the current part, so that the next text starts a new one even if it is of the same kind. */
   close(): void {
     this.kind = undefined
   }
@@ -68,13 +68,13 @@ class Parts {
   }
 }
 
-/** All of it is text. */
+/** Treats everything as text. */
 export const plain = (): Scanner => {
   const parts = new Parts()
   return { push: (text) => parts.delta("text", text), finish: () => [] }
 }
 
-/** A text in front of which is `prefix`, after which is `suffix`, and which ends where `stop` is. */
+/** Scans a text between `prefix` and `suffix` that ends at `stop`. */
 export const until = (stop: string, prefix: string, suffix: string): Scanner => {
   const parts = new Parts()
   let rest = ""
@@ -121,14 +121,14 @@ export const until = (stop: string, prefix: string, suffix: string): Scanner => 
 const opening = ["<think>", "<tool_call>"]
 
 /**
- * Text with `<think>` and `<tool_call>` blocks. If `frames`, newlines around thoughts are not part of what is thought
- * and said. The newline in front of a tool call never is.
+ * Scans text with `<think>` and `<tool_call>` blocks. With `frames`, newlines around reasoning belong neither to the
+ * reasoning nor to the text. A newline before a tool call never belongs to the text.
  */
 export const tagged = (frames: boolean): Scanner => {
   const parts = new Parts()
   let state: "text" | "thinking" | "tool_call" = "text"
   let rest = ""
-  /** Newlines are dropped until something else comes. */
+  /** Whether newlines are dropped until other text follows. */
   let skips = false
   const skip = () => {
     if (!skips) return
@@ -140,7 +140,7 @@ export const tagged = (frames: boolean): Scanner => {
     rest = rest.slice(end)
     return parts.delta(state, text)
   }
-  /** One step: undefined if nothing more can be told yet. */
+  /** Takes one step; returns undefined if it needs more text. */
   const step = (): ReadonlyArray<Delta> | undefined => {
     skip()
     const marks = state === "text" ? opening : state === "thinking" ? ["</think>"] : ["</tool_call>"]
@@ -158,7 +158,7 @@ export const tagged = (frames: boolean): Scanner => {
     const deltas = take(place - dropped)
     rest = rest.slice(dropped + mark.length)
     parts.close()
-    // Around thoughts newlines are skipped: in front of them, and after them.
+    // Skips newlines at the start of reasoning and after its end.
     skips = frames && (mark === "<think>" || mark === "</think>")
     state = mark === "<think>" ? "thinking" : mark === "<tool_call>" ? "tool_call" : "text"
     return deltas
@@ -178,7 +178,7 @@ export const tagged = (frames: boolean): Scanner => {
 
 const ends = ["<|end|>", "<|call|>", "<|return|>"]
 
-/** The channels of Harmony: `header <|message|> body <|end|>`, one after the other. */
+/** Scans the channels of Harmony: a sequence of `header <|message|> body <|end|>`. */
 export const harmony = (
   kindOf: (header: string) => { readonly type: "text" | "thinking" | "tool_call"; readonly name?: string } | undefined,
 ): Scanner => {
@@ -186,7 +186,7 @@ export const harmony = (
   let rest = ""
   let kind: ReturnType<typeof kindOf>
   let inBody = false
-  /** A body of nothing but white space is none. */
+  /** Whether the body has any text; one with only white space is dropped. */
   let said = false
   const take = (end: number): ReadonlyArray<Delta> => {
     const text = rest.slice(0, end)

@@ -1,14 +1,14 @@
-/** Answers with `<think>` and `<tool_call>` blocks. */
+/** Writes and parses answers with `<think>` and `<tool_call>` blocks. */
 import * as Either from "effect/Either"
 import * as ExactJson from "../../ExactJson.ts"
 import { type Message, type Part, text, thinking, type ToolCall, type UnparsedToolCall } from "../../Message.ts"
 import { strip } from "../template/Text.ts"
 import * as PythonJson from "./PythonJson.ts"
 
-/** As the model's template frames thoughts. */
+/** Frames reasoning as the model's template does. */
 export const framed = (thought: string): string => `<think>\n${strip(thought, "both", "\n")}\n</think>\n\n`
 
-/** Newlines that the frame has written already. */
+/** Removes leading newlines, which the frame has already written. */
 export const unindented = (text: string): string => strip(text, "left", "\n")
 
 export const callText = (name: string, args: string): string =>
@@ -32,7 +32,7 @@ const blocks = /<think>([^]*?)<\/think>|<tool_call>([^]*?)<\/tool_call>/g
 
 const count = (text: string, part: string) => text.split(part).length - 1
 
-/** A call that was begun and not ended would otherwise pass for text. */
+/** Reports a call without an end, which would otherwise be taken for text. */
 const dangling = (content: string): ReadonlyArray<UnparsedToolCall> =>
   count(content, "<tool_call>") > count(content, "</tool_call>")
     ? [
@@ -43,7 +43,7 @@ const dangling = (content: string): ReadonlyArray<UnparsedToolCall> =>
       ]
     : []
 
-/** The message that a whole answer is. What `frames` means is in `Scanner`. */
+/** Parses a whole answer. See `Scanner` for the meaning of `frames`. */
 export const parse = (content: string, frames: boolean): Message => {
   const found: Array<Part> = []
   const calls: Array<ToolCall> = []
@@ -58,7 +58,7 @@ export const parse = (content: string, frames: boolean): Message => {
   for (const match of content.matchAll(blocks)) {
     const [whole, thought, call = ""] = match
     const before = content.slice(at, match.index)
-    // The newline in front of a call separates it from what is in front of it.
+    // The newline before a call is a separator and not part of the text.
     say(thought === undefined ? before.replace(/\n$/, "") : before)
     at = match.index + whole.length
     if (thought === undefined) {

@@ -1,4 +1,4 @@
-/** Tools as types of TypeScript, as Harmony declares them. */
+/** Declares tools as TypeScript types, as Harmony does. */
 import * as Predicate from "effect/Predicate"
 import type { ToolSpec } from "../../Message.ts"
 import * as PythonJson from "./PythonJson.ts"

@@ -1,12 +1,12 @@
-/** Python's rules for which argument belongs to which parameter. */
+/** Binds arguments to parameters by Python's rules. */
 import { typeError } from "./Failure.ts"
 import type { Arguments, Value } from "./Value.ts"
 
 export const none: Arguments = { positional: [], keyword: new Map() }
 
 /**
- * The arguments in the order of the parameters, undefined where none was given. Of the parameters, `required` must be
- * given. With `positionalOnly` none can be named, as with most methods of `str`.
+ * Returns the arguments in the order of the parameters, undefined where none was given. The first `required` parameters
+ * must be given. With `positionalOnly`, none can be passed by name, as in most methods of `str`.
  */
 export const bind = (
   name: string,

@@ -1,4 +1,4 @@
-/** Expressions as functions of the variables: what can be decided once is decided once. */
+/** Compiles expressions to functions of the variables, so that static decisions are made only once. */
 import { Failure, raise, typeError } from "./Failure.ts"
 import { filterNamed } from "./Filters.ts"
 import { getAttribute, getItem } from "./Lookup.ts"
@@ -29,7 +29,7 @@ import {
 
 export type Evaluate = (frame: Frame) => Value
 
-/** How many calls further out the variable lives. */
+/** Returns how many calls further out the variable lives. */
 const distance = (scope: Scope, variable: Variable): number => {
   let hops = 0
   for (let { unit } = scope; unit !== variable.unit && unit.parent !== undefined; unit = unit.parent) hops++
@@ -93,7 +93,7 @@ const addKeywords = (named: Map<string, Value>, value: Value): void => {
   }
 }
 
-/** Calls what can be called. */
+/** Calls a value if it is callable. */
 export const invoke = (frame: Frame, callee: Value, args: Arguments): Value => {
   frame.meter.spend(1)
   if (callee instanceof Callable) return callee.call(args)
@@ -121,8 +121,8 @@ const comparison = (meter: Meter, sign: ComparisonSign, a: Value, b: Value): boo
   }
 }
 
-/** Texts can be long; that comparing them takes time is paid for. */
-const payComparison = (meter: Meter, a: Value, b: Value): void => {
+/** Charges for comparing texts, which can be long. */
+const chargeComparison = (meter: Meter, a: Value, b: Value): void => {
   const one = textOf(a)
   const two = textOf(b)
   meter.spend(one === undefined || two === undefined ? 1 : 1 + Math.min(one.length, two.length) / 16)
@@ -135,7 +135,7 @@ const compileComparison = (scope: Scope, expression: Extract<Expression, { kind:
     let left = first(frame)
     for (const [sign, operand] of rest) {
       const right = operand(frame)
-      payComparison(frame.meter, left, right)
+      chargeComparison(frame.meter, left, right)
       if (!comparison(frame.meter, sign, left, right)) return false
       left = right
     }
@@ -156,7 +156,7 @@ const compileDict = (scope: Scope, expression: Extract<Expression, { kind: "dict
 const concat =
   (parts: ReadonlyArray<Evaluate>): Evaluate =>
   (frame) => {
-    // All are evaluated before any is printed.
+    // Evaluates all parts before printing any.
     const values = parts.map((part) => part(frame))
     let text = ""
     for (const value of values) text += str(frame.meter, value)
@@ -196,7 +196,7 @@ const compileSlice = (scope: Scope, expression: Extract<Expression, { kind: "sli
   )
   const evaluate: Evaluate = (frame) => slice(frame.meter, of(frame), from(frame), to(frame), by(frame))
   if ([expression.of, ...parts].some((part) => part !== undefined && part.kind !== "constant")) return evaluate
-  // What is constant jinja2 works out beforehand, in a way that knows no errors.
+  // jinja2 evaluates constant slices at compile time, where errors become undefined values.
   return (frame) => {
     try {
       return evaluate(frame)

@@ -1,4 +1,4 @@
-/** How the engine gives up; `ChatTemplate` makes a `TemplateError` of it, so it is never seen outside. */
+/** The internal exception of the template engine; `ChatTemplate` converts it to a `TemplateError`. */
 import type { Reason } from "../../TemplateError.ts"
 
 export class Failure extends Error {
@@ -13,14 +13,19 @@ export class Failure extends Error {
   }
 }
 
-/** What Python would raise here. */
+/** Fails with the exception that Python would raise. */
 export const raise = (exception: string, problem: string): never => {
   throw new Failure("Failed", problem, { exception })
 }
 
 export const typeError = (problem: string): never => raise("TypeError", problem)
 
-/** What would not be identical is not rendered. */
+/** Fails for a construct whose result could differ from Python's. */
 export const unsupported = (construct: string, line?: number): never => {
-  throw new Failure("Unsupported", `${construct} is not supported, as it would not be exact`, { construct }, line)
+  throw new Failure(
+    "Unsupported",
+    `${construct} is not supported: the result could differ from Python's`,
+    { construct },
+    line,
+  )
 }

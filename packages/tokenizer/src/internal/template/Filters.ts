@@ -1,8 +1,8 @@
-/** What can follow `|`. Those that work on sequences are in `SequenceFilters`. */
+/** The filters, as used after `|`. Filters on sequences are in `SequenceFilters`. */
 import { bind } from "./Arguments.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"
 import { fixed, padded, percentFormat } from "./Format.ts"
-import { payReplacement } from "./Methods.ts"
+import { chargeReplacement } from "./Methods.ts"
 import { arithmetic, escapeHtml, negate } from "./Operators.ts"
 import { json, str } from "./Printing.ts"
 import type { Filter } from "./SequenceFilters.ts"
@@ -29,7 +29,7 @@ import {
   use,
 } from "./Value.ts"
 
-/** A filter on text: anything is printed first, and marked text stays marked. */
+/** Creates a filter on text: prints the value first; Markup stays Markup. */
 const onText =
   (
     name: string,
@@ -62,7 +62,7 @@ const jsonSeparators = (value: Value | undefined, indent: string | undefined): r
   const [items, keys] = parts.map((part) => textOf(part))
   return parts.length === 2 && items !== undefined && keys !== undefined
     ? [items, keys]
-    : unsupported("separators that are not two texts")
+    : unsupported("separators other than two strings")
 }
 
 const toJson: Filter = (value, args, meter) => {
@@ -100,7 +100,7 @@ const decimal = /^[+-]?\d+(?:_\d+)*$/
 const real = /^[+-]?(?:(?:\d+(?:_\d+)*)(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:e[+-]?\d+(?:_\d+)*)?$/i
 const special = /^([+-]?)(?:(inf|infinity)|nan)$/i
 
-/** What `float(text)` makes of it. */
+/** Parses like Python's `float(text)`. */
 const floatOf = (text: string): number | undefined => {
   const trimmed = Text.strip(text, "both")
   if (/[^\p{ASCII}]/u.test(trimmed) && /\p{Nd}/u.test(trimmed)) return unsupported("digits other than 0 to 9")
@@ -159,7 +159,7 @@ const round: Filter = (value, args, meter) => {
   }
   const digits = Number(integerOf(or(precision, 0)) ?? typeError("precision must be an integer"))
   if (value instanceof Undefined) return use(value)
-  if (digits < 0 || digits > 22) return unsupported("round to so many digits")
+  if (digits < 0 || digits > 22) return unsupported("round with this precision")
   const number = numberOf(value)
   if (number === undefined) return typeError(`type ${typeName(value)} doesn't define __round__ method`)
   if (how === "common")
@@ -176,7 +176,7 @@ const indent: Filter = (value, args, meter) => {
   if (text === undefined) return typeError(`unsupported operand type(s) for +=: '${typeName(value)}' and 'str'`)
   const columns = integerOf(or(width, 4))
   const space =
-    textOf(width ?? null) ?? (columns === undefined ? typeError("width must be a number or text") : undefined)
+    textOf(width ?? null) ?? (columns === undefined ? typeError("width must be a number or a string") : undefined)
   meter.text(Math.max(0, Number(columns ?? 0)))
   const prefix = space ?? " ".repeat(Math.max(0, Number(columns)))
   const lines = Text.splitLines(`${text}\n`, false)
@@ -191,12 +191,12 @@ const replace: Filter = (value, args, meter) => {
   const [old, fresh, count] = bind("replace", ["old", "new", "count"], args, 2)
   const [text, from, to] = [str(meter, value), str(meter, old ?? null), str(meter, fresh ?? null)]
   const limit = given(count) ? (integerOf(count) ?? typeError("count must be an integer")) : -1
-  payReplacement(meter, text, from, to)
+  chargeReplacement(meter, text, from, to)
   return Text.replace(text, from, to, Number(limit))
 }
 
 const format: Filter = (value, args, meter) => {
-  if (value instanceof Markup) return unsupported("format of marked text")
+  if (value instanceof Markup) return unsupported("format of Markup")
   if (args.positional.length > 0 && args.keyword.size > 0) {
     return raise("FilterArgumentError", "can't handle positional and keyword arguments at the same time")
   }
@@ -206,9 +206,9 @@ const format: Filter = (value, args, meter) => {
 
 const truncate: Filter = (value, args, meter) => {
   const [size, killWords, end, leeway] = bind("truncate", ["length", "killwords", "end", "leeway"], args)
-  const text = textOf(value) ?? unsupported("truncate of anything but text")
+  const text = textOf(value) ?? unsupported("truncate of a value other than a string")
   const most = Number(integerOf(or(size, 255)) ?? typeError("length must be an integer"))
-  const ending = textOf(or(end, "...")) ?? typeError("end must be text")
+  const ending = textOf(or(end, "...")) ?? typeError("end must be a string")
   const slack = given(leeway) ? Number(integerOf(leeway) ?? 0) : 5
   if (most < countPoints(ending))
     return raise("AssertionError", `expected length >= ${countPoints(ending)}, got ${most}`)
@@ -228,7 +228,7 @@ const textFilters: Readonly<Record<string, Filter>> = {
   upper: onText("upper", [], (text) => text.toUpperCase()),
   lower: onText("lower", [], (text) => text.toLowerCase()),
   capitalize: onText("capitalize", [], Text.capitalize),
-  // Words are what is between spaces and opening brackets, not as `str.title` sees them.
+  // Words are separated by white space, hyphens and opening brackets, unlike in `str.title`.
   title: onText("title", [], (text) =>
     text
       .split(new RegExp(`([-${Text.spaces}({[<]+)`))

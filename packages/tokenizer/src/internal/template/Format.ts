@@ -1,16 +1,16 @@
-/** `"%s" % value` and `"{}".format(value)`, as far as templates go; anything rarer is refused. */
+/** Implements `"%s" % value` and `"{}".format(value)` as far as templates use them; rejects anything rarer. */
 import { raise, typeError, unsupported } from "./Failure.ts"
 import type { Meter } from "./Meter.ts"
 import { floatText, repr, str } from "./Printing.ts"
 import type { Arguments, Value } from "./Value.ts"
 import { countPoints, Dict, Float, integerOf, numberOf, textOf, Tuple, typeName, Undefined, use } from "./Value.ts"
 
-/** `toFixed`, which rounds a half up where Python rounds it to even. */
+/** Formats like `toFixed`, but rounds halves to even as Python does. */
 export const fixed = (value: number, digits: number): string => {
   if (!Number.isFinite(value)) return floatText(value)
-  if (Math.abs(value) >= 1e21 || digits > 100) return unsupported("formatting so large a number")
+  if (Math.abs(value) >= 1e21 || digits > 100) return unsupported("formatting a number this large")
   const scaled = Math.abs(value) * 10 ** digits
-  // Exactly a half only if so few binary digits are behind the point.
+  // A value is exactly a half only if it has few enough binary digits after the point.
   const isHalf = Number.isInteger(value * 2 ** (digits + 1)) && scaled % 1 === 0.5 && scaled < 2 ** 52
   if (!isHalf || Math.floor(scaled) % 2 === 1) return value.toFixed(digits)
   const sign = value < 0 ? "-" : ""
@@ -106,7 +106,7 @@ export const percentFormat = (meter: Meter, template: string, value: Value): str
 
 const spec = /^(?:(.)?([<>^]))?([+ -])?(0)?(\d+)?(,)?(?:\.(\d+))?([sdf])?$/su
 
-/** What is behind the colon of a replacement field. */
+/** Applies the format after the colon of a replacement field. */
 const formatValue = (meter: Meter, value: Value, format: string): string => {
   if (format === "") return str(meter, value)
   const parts = spec.exec(format)
@@ -146,7 +146,7 @@ const formatValue = (meter: Meter, value: Value, format: string): string => {
 
 const field = /\{\{|\}\}|\{([^{}!:]*)(?:!([rs]))?(?::([^{}]*))?\}|[{}]/g
 
-/** `template.format(…)`; `lookup` gets the parts behind dots and in brackets. */
+/** `template.format(…)`; `lookup` resolves the parts after dots and in brackets. */
 export const braceFormat = (
   meter: Meter,
   template: string,
@@ -161,7 +161,7 @@ export const braceFormat = (
     const index = first === "" ? next++ : /^\d+$/.test(first) ? Number(first) : undefined
     const found = index === undefined ? keyword.get(first) : positional[index]
     if (found === undefined)
-      return raise(index === undefined ? "KeyError" : "IndexError", `nothing is given for {${path}}`)
+      return raise(index === undefined ? "KeyError" : "IndexError", `missing argument for {${path}}`)
     let value: Value = found
     for (const [, attribute, item] of path.slice(first.length).matchAll(/\.([^.[]+)|\[([^\]]+)\]/g)) {
       value = lookup(value, attribute ?? item ?? "", attribute !== undefined)

@@ -21,8 +21,8 @@ import {
   use,
 } from "./Value.ts"
 
-/** As many items as jinja2's sandbox allows. */
-const longestRange = 100_000
+/** The limit of jinja2's sandbox. */
+const maxRange = 100_000
 
 const range = (args: Arguments): Value => {
   if (args.keyword.size > 0) return typeError("range() takes no keyword arguments")
@@ -37,12 +37,12 @@ const range = (args: Arguments): Value => {
   const [first = 0, second, step = 1] = bounds
   if (step === 0) return raise("ValueError", "range() arg 3 must not be zero")
   const result = second === undefined ? new Range(0, first, 1) : new Range(first, second, step)
-  return result.length > longestRange
-    ? raise("OverflowError", `Range too big. The sandbox blocks ranges larger than MAX_RANGE (${longestRange}).`)
+  return result.length > maxRange
+    ? raise("OverflowError", `Range too big. The sandbox blocks ranges larger than MAX_RANGE (${maxRange}).`)
     : result
 }
 
-/** What `dict(…)` takes: a dict or pairs, and names. */
+/** Reads the arguments of `dict(…)`: a dict or pairs, and keyword arguments. */
 const entriesOf = (meter: Meter, { keyword, positional }: Arguments): Map<Key, Value> => {
   const [source, ...more] = positional
   if (more.length > 0) return typeError(`dict expected at most 1 argument, got ${positional.length}`)
@@ -52,7 +52,7 @@ const entriesOf = (meter: Meter, { keyword, positional }: Arguments): Map<Key, V
     for (const pair of collect(meter, source)) {
       const [key, value, ...rest] = isIterable(pair) ? collect(meter, pair) : []
       if (key === undefined || value === undefined || rest.length > 0) {
-        return raise("ValueError", "dictionary update sequence has an element that is no pair")
+        return raise("ValueError", "dictionary update sequence has an element that is not a pair")
       }
       entries.set(newKey(key), value)
     }

@@ -1,9 +1,9 @@
-/** What callers pass as what templates see. */
+/** Converts input data to the values that templates see. */
 import { Failure } from "./Failure.ts"
 import type { Key, Value } from "./Value.ts"
 import { Dict, Float, integer } from "./Value.ts"
 
-const refuse = (path: string, problem: string): never => {
+const reject = (path: string, problem: string): never => {
   throw new Failure("Input", `${path === "" ? "the input" : path} ${problem}`)
 }
 
@@ -11,10 +11,7 @@ const numeric = (value: number, path: string): Value => {
   if (!Number.isInteger(value) || Object.is(value, -0)) return new Float(value)
   return Number.isSafeInteger(value)
     ? value
-    : refuse(
-        path,
-        "is a whole number above 2⁵³, of which JavaScript has lost the end: give a bigint or an ExactJson.Float",
-      )
+    : reject(path, "is an integer above 2⁵³ and has lost precision; pass a bigint or an ExactJson.Float")
 }
 
 const isPlain = (value: object): boolean => {
@@ -22,7 +19,7 @@ const isPlain = (value: object): boolean => {
   return prototype === null || prototype === Object.prototype
 }
 
-/** `path` is where it is, for the error. */
+/** Converts a value; `path` is its position, used in errors. */
 export const fromUnknown = (value: unknown, path: string, depth: number): Value => {
   if (depth < 0) {
     throw new Failure("Limit", `${path.slice(0, 80)}… is nested too deeply`)
@@ -38,16 +35,16 @@ export const fromUnknown = (value: unknown, path: string, depth: number): Value 
     case "object":
       break
     default:
-      return refuse(path, `is of type ${typeof value}, which is no data`)
+      return reject(path, `has the unsupported type ${typeof value}`)
   }
   if (value === null) return null
   if (value instanceof Float) return value
   if (Array.isArray(value)) return value.map((item, index) => fromUnknown(item, `${path}[${index}]`, depth - 1))
-  if (!(value instanceof Map) && !isPlain(value)) return refuse(path, "is an object with a class, which is no data")
+  if (!(value instanceof Map) && !isPlain(value)) return reject(path, "is not a plain object")
   const entries = new Map<Key, Value>()
   for (const [key, item] of value instanceof Map ? value : Object.entries(value)) {
-    if (typeof key !== "string") return refuse(path, "has a key that is no text")
-    // As `JSON.stringify` does it.
+    if (typeof key !== "string") return reject(path, "has a key that is not a string")
+    // Drops undefined values, as `JSON.stringify` does.
     if (item !== undefined) entries.set(key, fromUnknown(item, path === "" ? key : `${path}.${key}`, depth - 1))
   }
   return new Dict(entries)
@@ -55,7 +52,7 @@ export const fromUnknown = (value: unknown, path: string, depth: number): Value 
 
 const reasoningFields = ["reasoning_content", "thinking", "reasoning"]
 
-/** As transformers does it: whatever the caller calls the reasoning, templates find it under the names they use. */
+/** Makes reasoning available under the names that templates use, whatever the caller calls it, as transformers does. */
 export const withReasoning = (message: Dict): Dict => {
   const name = reasoningFields.find((field) => (message.entries.get(field) ?? null) !== null)
   const reasoning = name === undefined ? undefined : message.entries.get(name)

@@ -1,4 +1,4 @@
-/** The template's text as tokens, with white space where jinja2 with `trim_blocks` and `lstrip_blocks` leaves it. */
+/** Splits a template into tokens, with white space as in jinja2 with `trim_blocks` and `lstrip_blocks`. */
 import { Failure, unsupported } from "./Failure.ts"
 import { spaces, strip } from "./Text.ts"
 import { Float, integer } from "./Value.ts"
@@ -42,7 +42,7 @@ const simpleEscapes: Readonly<Record<string, string>> = {
 
 const escape = /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3})|([\s\S]))/gu
 
-/** As Python reads the inside of a literal. */
+/** Resolves escapes in a string literal as Python does. */
 const unescape = (inner: string, line: number): string =>
   inner.replace(escape, (match, x?: string, u?: string, long?: string, octal?: string, other?: string) => {
     const hex = x ?? u ?? long
@@ -56,7 +56,7 @@ const unescape = (inner: string, line: number): string =>
     if (letter === "x" || letter === "u" || letter === "U") return syntax(`truncated \\${letter} escape`, line)
     const known = simpleEscapes[letter]
     if (known !== undefined) return known
-    // Python has turned what is not ASCII into an escape before, of which the backslash now takes the backslash.
+    // Python has already escaped non-ASCII characters, so the backslash combines with that escape's backslash.
     const point = letter.codePointAt(0) ?? 0
     if (point < 0x80) return match
     const code = point.toString(16)
@@ -74,7 +74,7 @@ class Lexer {
   readonly tokens: Array<Token> = []
   position = 0
   line = 1
-  /** Whether what came last ended a line, so that white space up to a tag is an indentation. */
+  /** Whether the preceding text ended a line, so that white space before a tag is indentation. */
   startsLine = true
 
   constructor(source: string) {
@@ -87,7 +87,7 @@ class Lexer {
     return pattern.exec(this.source)?.[0]
   }
 
-  /** Moves on over what was matched. */
+  /** Moves past the matched text. */
   pass(matched: string): void {
     if (matched === "") return
     this.position += matched.length
@@ -95,7 +95,7 @@ class Lexer {
     for (let at = matched.indexOf("\n"); at !== -1; at = matched.indexOf("\n", at + 1)) this.line++
   }
 
-  /** Text before a tag, without what the tag's sign or the rules for indentation take away. */
+  /** Adds the text before a tag, without white space removed by the tag's sign or by the indentation rules. */
   data(before: string, sign: string, isIndented: boolean): void {
     let kept = before
     if (sign === "-") kept = strip(before, "right")
@@ -113,7 +113,7 @@ class Lexer {
     return this.tokens
   }
 
-  /** Text up to the next tag, and the tag. */
+  /** Reads text up to the next tag, and the tag. */
   text(): void {
     opening.lastIndex = this.position
     const at = opening.exec(this.source)?.index ?? this.source.length
@@ -147,7 +147,7 @@ class Lexer {
     this.pass(end[0])
   }
 
-  /** The tokens of a tag, up to its end, which does not count inside of brackets. */
+  /** Reads the tokens of a tag up to its end. End marks within brackets do not count. */
   inside(endType: "blockEnd" | "printEnd", end: RegExp): void {
     const brackets: Array<string> = []
     while (this.position < this.source.length) {
@@ -172,7 +172,7 @@ class Lexer {
     }
     const digits = this.match(integerNumber)
     if (digits !== undefined) {
-      // As many digits as Python reads.
+      // Python's limit.
       if (digits.length > 4300) return syntax("Exceeds the limit (4300 digits) for integer string conversion", line)
       this.tokens.push({ type: "number", value: integer(BigInt(digits.replaceAll("_", "").toLowerCase())), line })
       return this.pass(digits)

@@ -1,4 +1,4 @@
-/** `value.name` and `value[item]`: the first prefers what Python's type has, the second what the data has. */
+/** Implements `value.name`, which prefers attributes of the Python type, and `value[item]`, which prefers the data. */
 import { unsupported } from "./Failure.ts"
 import { braceFormat } from "./Format.ts"
 import type { Meter } from "./Meter.ts"
@@ -38,7 +38,7 @@ const absent = (meter: Meter, value: Value, name: Value): Undefined =>
       : `${describe(value)} has no element ${repr(meter, name)}`,
   )
 
-/** `"{a.b[c]}".format(…)` looks things up by itself, so it is here. */
+/** The method `"{a.b[c]}".format(…)`; defined here because it looks up attributes and items. */
 const formatMethod = (meter: Meter, value: Value): Callable =>
   new Callable("format", (args) =>
     typeof value === "string"
@@ -47,23 +47,23 @@ const formatMethod = (meter: Meter, value: Value): Callable =>
             ? getAttribute(meter, from, part)
             : getItem(meter, from, /^\d+$/.test(part) ? Number(part) : part),
         )
-      : unsupported("format of marked text"),
+      : unsupported("format of Markup"),
   )
 
-/** What macros, generators and views of dicts have in Python, and nobody asks for. */
-const refused = new Set(
+/** Attributes of macros, generators and dict views in Python that are not implemented here. */
+const unimplemented = new Set(
   "name arguments catch_kwargs catch_varargs caller explicit_caller fromkeys"
     .split(" ")
     .concat("close send throw gi_code gi_frame gi_running gi_suspended gi_yieldfrom isdisjoint mapping".split(" ")),
 )
 
-/** What the type itself has under the name. */
+/** Returns the attribute that the type itself has. */
 const attribute = (meter: Meter, value: Value, name: string): Value | undefined => {
   if (name.startsWith("__") && name.endsWith("__")) return unsupported(`the attribute ${name}`)
   if (value instanceof Namespace) return value.attributes.get(name)
   if (value instanceof Loop) return value.attribute(name)
   if (value instanceof Callable || value instanceof Generator || value instanceof DictView) {
-    return refused.has(name) ? unsupported(`the attribute ${name} of a ${typeName(value)}`) : undefined
+    return unimplemented.has(name) ? unsupported(`the attribute ${name} of a ${typeName(value)}`) : undefined
   }
   if (value instanceof Tuple && value.names.includes(name)) return value.items[value.names.indexOf(name)]
   if (name === "format" && textOf(value) !== undefined) return formatMethod(meter, value)
@@ -74,7 +74,7 @@ const attribute = (meter: Meter, value: Value, name: string): Value | undefined 
 
 const at = <A>(items: ArrayLike<A>, index: number): A | undefined => items[index < 0 ? index + items.length : index]
 
-/** What the data has under the key, or at the index. */
+/** Returns the item that the data has under the key or index. */
 const item = (meter: Meter, value: Value, key: Value): Value | undefined => {
   if (value instanceof Dict) {
     const known = keyOf(key)

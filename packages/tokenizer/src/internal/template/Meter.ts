@@ -1,4 +1,4 @@
-/** Counts what a render costs, and ends it when that is too much. */
+/** Counts the work of a render and ends it when a limit is exceeded. */
 import type { TemplateLimits } from "../../TemplateLimits.ts"
 import { Failure } from "./Failure.ts"
 
@@ -15,21 +15,21 @@ export class Meter {
     return this.limits.steps - this.left
   }
 
-  /** So many steps; asked before the work is done. */
+  /** Charges for steps; called before the work is done. */
   spend(steps: number): void {
     this.left -= steps
     if (this.left < 0) {
-      throw new Failure("Limit", `the template takes more than ${this.limits.steps} steps`)
+      throw new Failure("Limit", `the template takes more than ${this.limits.steps} steps; raise the limit \`steps\``)
     }
   }
 
-  /** A text of this length is read or written as a whole. */
+  /** Charges for reading or writing a text of this length. */
   text(length: number): void {
     this.within(length)
     this.spend(1 + length / 16)
   }
 
-  /** Two texts are put together, which the runtime does without copying them. */
+  /** Charges for concatenating texts, which the runtime does without copying. */
   join(length: number): void {
     this.within(length)
     this.spend(1 + length / 1024)
@@ -37,19 +37,22 @@ export class Meter {
 
   within(length: number): void {
     if (length > this.limits.length) {
-      throw new Failure("Limit", `a text becomes longer than ${this.limits.length} characters`)
+      throw new Failure("Limit", `a text exceeds ${this.limits.length} characters; raise the limit \`length\``)
     }
   }
 
-  /** An integer of so many binary digits is calculated with. Python can't print those of more than 4300 decimal ones. */
+  /** Charges for calculating with an integer of this size. Python can't print integers above 4300 decimal digits. */
   bits(length: number): void {
-    if (length > 65_536) throw new Failure("Limit", "an integer has more than 65536 binary digits")
+    if (length > 65_536) throw new Failure("Limit", "an integer exceeds 65536 bits")
     this.spend(1 + length / 64)
   }
 
   nested<A>(work: () => A): A {
     if (this.depth >= this.limits.depth) {
-      throw new Failure("Limit", `the template recurses more than ${this.limits.depth} levels deep`)
+      throw new Failure(
+        "Limit",
+        `the template recurses deeper than ${this.limits.depth} levels; raise the limit \`depth\``,
+      )
     }
     this.depth++
     try {

@@ -1,4 +1,4 @@
-/** What Python's own types have as attributes, of which templates only call methods. */
+/** The methods of Python's types. */
 import { bind } from "./Arguments.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"
 import { padded } from "./Format.ts"
@@ -61,14 +61,14 @@ const splitting =
     return parts
   }
 
-/** The part of the text that `start` and `end` leave, and where it begins, in code points. */
+/** Returns the part of the text between `start` and `end`, and where it begins, in code points. */
 const window = (text: string, start: Value | undefined, end: Value | undefined): readonly [string, number] => {
   if (start === undefined && end === undefined) return [text, 0]
   const length = countPoints(text)
   const clamp = (index: number) => Math.min(Math.max(index < 0 ? index + length : index, 0), length)
   const from = clamp(start === null ? 0 : needInteger(start, 0))
   const to = clamp(end === null ? length : needInteger(end, length))
-  // A search that starts behind the end finds nothing, not even the empty text.
+  // A search that starts after the end finds nothing, not even the empty string.
   if (from > to || needInteger(start ?? 0, 0) > length) return ["", -1]
   return [text.slice(Text.unitIndex(text, from), Text.unitIndex(text, to)), from]
 }
@@ -118,7 +118,7 @@ const justifying =
     if (name !== "center") return padded(meter, text, size, name === "ljust" ? "<" : ">", letter)
     const missing = size - countPoints(text)
     if (missing <= 0) return text
-    // The odd one goes to the left if the width is odd too.
+    // An odd remainder goes to the left if the width is odd as well.
     const left = Math.floor(missing / 2) + (missing & size & 1)
     return letter.repeat(left) + text + letter.repeat(missing - left)
   }
@@ -138,8 +138,8 @@ const joinTexts: Method<string> = (text, args, meter) => {
   return texts.join(text)
 }
 
-/** Each place costs a step, and what the text grows by is known before it grows. */
-export const payReplacement = (meter: Meter, text: string, from: string, to: string): void => {
+/** Charges one step per occurrence, and for the resulting text before it is built. */
+export const chargeReplacement = (meter: Meter, text: string, from: string, to: string): void => {
   meter.text(text.length)
   const places = Text.occurrences(text, from)
   meter.spend(places)
@@ -147,10 +147,10 @@ export const payReplacement = (meter: Meter, text: string, from: string, to: str
 }
 
 const replaceText: Method<string> = (text, args, meter) => {
-  if (args.keyword.has("count")) return unsupported("replace(count=…), which older versions of Python refuse,")
+  if (args.keyword.has("count")) return unsupported("replace(count=…), which older versions of Python reject,")
   const [old, fresh, count] = bind("replace", ["old", "new", "count"], args, 2, true)
   const [from, to] = [needText(old, "replace() argument 1"), needText(fresh, "replace() argument 2")]
-  payReplacement(meter, text, from, to)
+  chargeReplacement(meter, text, from, to)
   return Text.replace(text, from, to, needInteger(count, -1))
 }
 
@@ -212,7 +212,7 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
   isalnum: plain((text) => isAll(text, /^[\p{L}\p{N}]+$/u)),
   isdecimal: plain((text) => isAll(text, /^\p{Nd}+$/u)),
   isdigit: plain((text) =>
-    /\p{No}/u.test(text) ? unsupported("isdigit of raised digits") : isAll(text, /^\p{Nd}+$/u),
+    /\p{No}/u.test(text) ? unsupported("isdigit with superscript or similar digits") : isAll(text, /^\p{Nd}+$/u),
   ),
   isspace: plain((text) => text !== "" && Text.strip(text, "left") === ""),
   isascii: plain((text) => !/[\u0080-\uffff]/.test(text)),
@@ -220,8 +220,8 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
   isupper: plain((text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text)),
 }
 
-/** Whose results are not marked, or whose arguments would have to be escaped, for text that is marked. */
-const refusedForMarkup = new Set(["join", "replace", "partition", "rpartition"])
+/** Methods of Markup that return plain strings or escape their arguments. */
+const unsupportedForMarkup = new Set(["join", "replace", "partition", "rpartition"])
 
 const dictMethods: Readonly<Record<string, Method<Dict>>> = {
   get: (dict, args) => {
@@ -270,8 +270,8 @@ const listMethods: Readonly<Record<string, Method<ReadonlyArray<Value>>>> = {
 const own = <A>(table: Readonly<Record<string, A>>, name: string): A | undefined =>
   Object.hasOwn(table, name) ? table[name] : undefined
 
-/** Python has them, we don't. */
-const refused: Readonly<Record<string, ReadonlyArray<string>>> = {
+/** Methods that Python has and this engine does not implement. */
+const unimplemented: Readonly<Record<string, ReadonlyArray<string>>> = {
   str: [
     "casefold",
     "encode",
@@ -304,10 +304,10 @@ const refused: Readonly<Record<string, ReadonlyArray<string>>> = {
   range: ["count", "index", "start", "step", "stop"],
 }
 
-/** Calls of these are refused before anything is rendered, as nothing but text has them. */
-export const refusedMethods: ReadonlySet<string> = new Set(refused["str"])
+/** Methods that only strings have; calls of them are rejected before anything is rendered. */
+export const unsupportedMethods: ReadonlySet<string> = new Set(unimplemented["str"])
 
-/** What would change a list or dict is not allowed to templates. */
+/** Methods that modify a list or dict, which the sandbox forbids. */
 const changing: Readonly<Record<string, ReadonlyArray<string>>> = {
   dict: ["clear", "pop", "popitem", "setdefault", "update"],
   list: ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"],
@@ -327,7 +327,7 @@ const textMethod = (self: string | Markup, name: string): ((args: Arguments, met
       return method(self, args, meter)
     }
   }
-  if (refusedForMarkup.has(name)) return () => unsupported(`${name} of marked text`)
+  if (unsupportedForMarkup.has(name)) return () => unsupported(`${name} of Markup`)
   return (args, meter) => {
     meter.text(self.text.length)
     const result = method(self.text, args, meter)
@@ -338,7 +338,7 @@ const textMethod = (self: string | Markup, name: string): ((args: Arguments, met
   }
 }
 
-/** The method of that name with the object that it is of, if its type has one. */
+/** Returns the method bound to its object, if the type has one of that name. */
 export const methodOf = (
   value: Value,
   name: string,
@@ -358,6 +358,6 @@ export const methodOf = (
   if (own(changing, type)?.includes(name) === true) {
     return new Undefined(`access to attribute '${name}' of '${type}' object is unsafe.`, "SecurityError")
   }
-  if (own(refused, type)?.includes(name) === true) return unsupported(`${name} of ${type}`)
+  if (own(unimplemented, type)?.includes(name) === true) return unsupported(`${name} of ${type}`)
   return undefined
 }

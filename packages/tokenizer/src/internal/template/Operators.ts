@@ -23,12 +23,12 @@ export type ArithmeticSign = "+" | "-" | "*" | "/" | "//" | "%" | "**"
 
 type Integer = number | bigint
 
-/** `number` where it is exact, else once more with `bigint`. */
+/** Uses the `number` result if it is exact, otherwise calculates again with `bigint`. */
 const exact = (fast: number, slow: () => bigint): Integer => (Number.isSafeInteger(fast) ? fast + 0 : integer(slow()))
 
 const bitsOf = (value: Integer): number => value.toString(16).length * 4
 
-/** The digits of a power are bounded before it is taken. */
+/** Checks the size of a power before calculating it. */
 const power = (meter: Meter, base: Integer, exponent: Integer): Value => {
   if (exponent < 0) {
     if (base === 0) return raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")
@@ -144,7 +144,7 @@ export const arithmetic = (meter: Meter, sign: ArithmeticSign, a: Value, b: Valu
   if (a instanceof Undefined) return use(a)
   const format = sign === "%" ? textOf(a) : undefined
   if (format !== undefined) {
-    return a instanceof Markup ? unsupported("% of marked text") : percentFormat(meter, format, b)
+    return a instanceof Markup ? unsupported("% of Markup") : percentFormat(meter, format, b)
   }
   if (b instanceof Undefined) return use(b)
   const [x, y] = [numberOf(a), numberOf(b)]
@@ -186,7 +186,7 @@ const bound = (value: Value): number | undefined => {
     : Number(index)
 }
 
-/** Which indices a slice of so many items has: from, up to but without, by. */
+/** Returns the first index of a slice and the index after its last, by Python's rules. */
 const indices = (length: number, from: number | undefined, to: number | undefined, by: number) => {
   const [lowest, highest] = by > 0 ? [0, length] : [-1, length - 1]
   const clamp = (index: number) => Math.min(Math.max(index < 0 ? index + length : index, lowest), highest)

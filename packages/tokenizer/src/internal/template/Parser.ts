@@ -1,9 +1,9 @@
-/** Tokens to statements, rule by rule as jinja2 does it, so that the same templates have the same meaning. */
+/** Parses tokens to statements, rule by rule as jinja2 does, so that templates have the same meaning. */
 import { Failure, unsupported } from "./Failure.ts"
 import { filterNamed } from "./Filters.ts"
 import type { Token } from "./Lexer.ts"
 import { tokenize } from "./Lexer.ts"
-import { refusedMethods } from "./Methods.ts"
+import { unsupportedMethods } from "./Methods.ts"
 import type { ArithmeticSign } from "./Operators.ts"
 import type { Body, CallArguments, ComparisonSign, Expression, Parameter, Statement, Target } from "./Syntax.ts"
 import { namesOf } from "./Syntax.ts"
@@ -20,14 +20,14 @@ const constants = new Map<string, boolean | null>([
   ["None", null],
 ])
 
-/** Statements that jinja2 has, with which a template would be more than one file, or printed otherwise. */
-const refusedStatements = new Set(["include", "import", "from", "extends", "block", "autoescape"])
+/** Statements of jinja2 that need other files or change escaping. */
+const unsupportedStatements = new Set(["include", "import", "from", "extends", "block", "autoescape"])
 
-/** What Python knows by name and we can't do exactly: blind text, objects that change, and the template itself. */
-const refusedNames = new Set(["lipsum", "cycler", "joiner", "self"])
+/** Globals of jinja2 that can't be reproduced exactly: random text, mutable objects, and the template itself. */
+const unsupportedNames = new Set(["lipsum", "cycler", "joiner", "self"])
 
-/** Filters and tests that jinja2 has and we don't; any other name that is unknown is unknown to it too. */
-const refusedFilters = new Set(
+/** Filters and tests of jinja2 that are not implemented; other unknown names are unknown to jinja2 too. */
+const unsupportedFilters = new Set(
   "attr filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr filter test".split(" "),
 )
 
@@ -40,9 +40,9 @@ class Parser {
   readonly depth: number
   index = 0
   nesting = 0
-  /** How many loops the statement is in, inside of the macro it is in. */
+  /** The number of loops around the statement, within its macro. */
   loops = 0
-  /** Whether it is directly under a condition, where jinja2 minds an unknown filter only when it gets there. */
+  /** Whether the statement is directly in a condition, where jinja2 reports unknown filters only at run time. */
   isConditional = false
 
   constructor(source: string, depth: number) {
@@ -59,17 +59,17 @@ class Parser {
     throw new Failure("Syntax", problem, { exception: "TemplateSyntaxError" }, line)
   }
 
-  /** So that no template can overflow the stack. */
+  /** Limits nesting, so that no template can overflow the stack. */
   nested<A>(parse: () => A): A {
     if (++this.nesting > this.depth) {
-      throw new Failure("Limit", `the template is nested more than ${this.depth} levels deep`, {}, this.current.line)
+      throw new Failure("Limit", `the template is nested deeper than ${this.depth} levels`, {}, this.current.line)
     }
     const result = parse()
     this.nesting--
     return result
   }
 
-  /** A chain of operators is as deep as it is long. */
+  /** Limits the length of operator chains, which nest as deeply as they are long. */
   chained(links: number): void {
     if (links > this.depth) {
       throw new Failure("Limit", `more than ${this.depth} operators in a row`, {}, this.current.line)
@@ -115,7 +115,7 @@ class Parser {
     return body
   }
 
-  /** Up to a tag with one of the names; the name is next then. */
+  /** Parses up to a tag with one of the names; that name is the next token. */
   statements(ends: ReadonlyArray<string>): Body {
     const body: Array<Statement> = []
     while (!this.is("end")) {
@@ -136,7 +136,7 @@ class Parser {
     return body
   }
 
-  /** What is between a tag and the one that ends it, which is left behind. */
+  /** Parses the body between a tag and its end tag. */
   block(...ends: ReadonlyArray<string>): Body {
     this.skip("sign", ":")
     this.expect("blockEnd")
@@ -149,7 +149,7 @@ class Parser {
     return body
   }
 
-  /** A body that is a function of its own, so that no loop around it can be left. */
+  /** Parses a body that becomes a function of its own, so that it can't leave a loop around it. */
   separate(parse: () => Body): Body {
     const { loops } = this
     this.loops = 0
@@ -166,9 +166,9 @@ class Parser {
     return result
   }
 
-  /** What nobody can know is an error where it is; what Python knows is refused. */
+  /** Rejects an unknown filter or test, unless jinja2 would report it only at run time. */
   unknown(kind: string, name: string, line: number): void {
-    if (!this.isConditional || refusedFilters.has(name)) unsupported(`the ${kind} ${name}`, line)
+    if (!this.isConditional || unsupportedFilters.has(name)) unsupported(`the ${kind} ${name}`, line)
   }
 
   statement(line: number): ReadonlyArray<Statement> {
@@ -198,7 +198,7 @@ class Parser {
         if (this.loops === 0) this.fail(`'${name}' outside loop`)
         return [{ kind: name, line }]
       default:
-        return refusedStatements.has(name)
+        return unsupportedStatements.has(name)
           ? unsupported(`the tag ${name}`, line)
           : this.fail(`Encountered unknown tag '${name}'.`)
     }
@@ -287,7 +287,7 @@ class Parser {
       if (fallback === undefined && parameters.at(-1)?.fallback !== undefined) {
         this.fail("non-default argument follows default argument")
       }
-      if (name === "caller") unsupported("a parameter called caller", this.current.line)
+      if (name === "caller") unsupported("a parameter named caller", this.current.line)
       parameters.push({ name, fallback })
     }
     this.expect("sign", ")")
@@ -320,7 +320,7 @@ class Parser {
     return { kind: "namespace", name, attribute: this.name() }
   }
 
-  // Expressions, from what binds least
+  // Expressions, from the lowest precedence
 
   endsTuple(end?: string): boolean {
     return (
@@ -447,7 +447,9 @@ class Parser {
     if (token.type === "name") {
       const constant = constants.get(token.value)
       if (constant !== undefined) return { kind: "constant", value: constant }
-      return refusedNames.has(token.value) ? unsupported(token.value, token.line) : { kind: "name", name: token.value }
+      return unsupportedNames.has(token.value)
+        ? unsupported(token.value, token.line)
+        : { kind: "name", name: token.value }
     }
     if (token.type === "string") {
       let { value } = token
@@ -475,7 +477,7 @@ class Parser {
     return this.fail(`unexpected '${this.describe()}'`)
   }
 
-  /** Items between commas, with or without one at the end. */
+  /** Parses items separated by commas; a trailing comma is allowed. */
   listed<A>(close: string, parse: () => A): ReadonlyArray<A> {
     const items: Array<A> = []
     while (!this.is("sign", close)) {
@@ -539,7 +541,7 @@ class Parser {
   }
 
   call(callee: Expression): Expression {
-    if (callee.kind === "attribute" && refusedMethods.has(callee.name)) {
+    if (callee.kind === "attribute" && unsupportedMethods.has(callee.name)) {
       unsupported(`the method ${callee.name}`, this.current.line)
     }
     return { kind: "call", callee, args: this.args() }
@@ -584,7 +586,7 @@ class Parser {
     return name
   }
 
-  /** One filter, behind its bar. */
+  /** Parses one filter, after its bar. */
   filter(of: Expression): Expression {
     const { line } = this.current
     const name = this.dotted()
@@ -592,7 +594,7 @@ class Parser {
     return { kind: "filter", of, name, args: this.is("sign", "(") ? this.args() : noArguments }
   }
 
-  /** The filters that a block is put through. */
+  /** Parses the filters of a block. */
   filters(start: Expression): Expression {
     let value = start
     for (let links = 1; this.skip("sign", "|"); links++) {
@@ -602,7 +604,7 @@ class Parser {
     return value
   }
 
-  /** One test, behind its `is`. */
+  /** Parses one test, after its `is`. */
   test(of: Expression): Expression {
     const { line } = this.current
     const isNegated = this.skip("name", "not")
@@ -624,5 +626,5 @@ class Parser {
   }
 }
 
-/** The whole template; nothing in it is nested deeper than `depth`. */
+/** Parses a whole template; `depth` limits its nesting. */
 export const parse = (source: string, depth: number): Body => new Parser(source, depth).template()

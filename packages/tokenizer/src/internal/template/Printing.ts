@@ -1,4 +1,4 @@
-/** How Python prints: `str`, `repr` and `json.dumps`. */
+/** Prints values as Python's `str`, `repr` and `json.dumps` do. */
 import { Failure, raise, typeError, unsupported } from "./Failure.ts"
 import type { Meter } from "./Meter.ts"
 import type { Key, List, Value } from "./Value.ts"
@@ -31,7 +31,7 @@ export const floatText = (value: number): string => {
   return Number.isInteger(value) ? value.toFixed(1) : String(value)
 }
 
-/** As many digits as Python prints. */
+/** Prints a large integer; fails above Python's limit of digits. */
 const bigText = (value: bigint): string => {
   const text = value.toString(16).length > 3600 ? "" : String(value)
   return text === "" || text.replace("-", "").length > 4300
@@ -62,7 +62,7 @@ export const reprText = (text: string): string => {
 }
 
 const tooDeep = (meter: Meter): never => {
-  throw new Failure("Limit", `data is nested more than ${meter.limits.depth} levels deep`)
+  throw new Failure("Limit", `the data is nested deeper than ${meter.limits.depth} levels`)
 }
 
 const keyText = (key: Key): string => (typeof key === "string" ? reprText(key) : key === null ? "None" : String(key))
@@ -127,7 +127,7 @@ export interface JsonStyle {
 
 const unit = (letter: string): string => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`
 
-/** `JSON.stringify` agrees with Python, but for lone surrogates and the letters outside of ASCII. */
+/** Prints a JSON string. `JSON.stringify` agrees with Python except for lone surrogates and non-ASCII characters. */
 export const jsonText = (text: string, ascii: boolean): string => {
   const plain = JSON.stringify(text)
   if (ascii) return plain.replace(/[\u007f-\uffff]/g, unit)

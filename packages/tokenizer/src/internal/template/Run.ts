@@ -1,4 +1,4 @@
-/** One render: what it may cost, where it is, and the variables that it was given. */
+/** The state of one render: its meter, the current line and the variables. */
 import type { Meter } from "./Meter.ts"
 import type { Value } from "./Value.ts"
 
@@ -12,13 +12,13 @@ export class Run {
   }
 }
 
-/** The variables of one call of a macro, or of the template; undefined where there is no value yet. */
+/** The variables of one call of a macro or of the template; undefined if not assigned yet. */
 export class Frame {
   readonly run: Run
   readonly meter: Meter
   readonly parent: Frame | undefined
   readonly slots: Array<Value | undefined>
-  /** What the block that is being filtered has rendered. */
+  /** The rendered text of the block that is being filtered. */
   captured = ""
   constructor(run: Run, size: number, parent?: Frame) {
     this.run = run
@@ -28,7 +28,7 @@ export class Frame {
   }
 }
 
-/** Where rendered text goes. */
+/** Collects rendered text. */
 export class Output {
   text = ""
   private readonly meter: Meter

@@ -1,12 +1,12 @@
 /**
- * Which variable a name means. jinja2 decides it before anything runs: each loop, macro and block has names of its own,
- * and a name that is given a value anywhere in one of them belongs to it from its start. Templates rely on what follows
- * from that, so it is decided here by the same rules (its `idtracking`).
+ * Resolves names to variables. jinja2 does so before anything runs: each loop, macro and block has its own names, and a
+ * name assigned anywhere in one of them belongs to it from its start. Templates rely on the consequences, so this
+ * module follows the same rules (jinja2's `idtracking`).
  */
 import type { Body, Expression, Parameter, Statement, Target } from "./Syntax.ts"
 import { namesOf, partsOf } from "./Syntax.ts"
 
-/** The variables of one call of a macro, or of the template. */
+/** The variables of one call of a macro or of the template. */
 export class Unit {
   readonly parent: Unit | undefined
   size = 0
@@ -24,7 +24,7 @@ export class Variable {
   }
 }
 
-/** What a variable is when its scope is entered. */
+/** The value of a variable when its scope is entered. */
 export type Start =
   | { readonly kind: "parameter" }
   | { readonly kind: "undefined" }
@@ -37,7 +37,7 @@ const nothing: Start = { kind: "undefined" }
 export class Scope {
   readonly unit: Unit
   readonly parent: Scope | undefined
-  /** One variable a name, whichever branch has it first. */
+  /** One variable per name, whichever branch defines it first. */
   private readonly variables: Map<string, Variable>
   private visible: Map<string, Variable>
   private stored: Set<string>
@@ -108,7 +108,7 @@ export class Scope {
     for (const statement of body) this.statement(statement)
   }
 
-  /** What a statement does to this scope; those inside of it have their own. */
+  /** Applies the effects of a statement on this scope; nested statements have scopes of their own. */
   private statement(statement: Statement): void {
     switch (statement.kind) {
       case "text":
@@ -146,7 +146,7 @@ export class Scope {
     return scope
   }
 
-  /** What only some branches give a value to is, before them, what it is outside. */
+  /** Merges branches. A variable assigned in only some of them has its outer value before them. */
   private merge(branches: ReadonlyArray<Scope>): void {
     const counts = new Map<string, number>()
     for (const branch of branches) {
@@ -166,7 +166,7 @@ export class Scope {
   }
 }
 
-/** Which of the names are used somewhere in the body without having been given a value before, in reading order. */
+/** Returns which of the names are used in the body before they are assigned, in reading order. */
 export const undeclared = (body: Body, names: ReadonlyArray<string>): ReadonlySet<string> => {
   const wanted = new Set(names)
   const found = new Set<string>()

@@ -1,4 +1,4 @@
-/** Filters on sequences. Those that are lazy in Python are lazy here, as a namespace may change meanwhile. */
+/** Filters on sequences. Filters that are lazy in Python are lazy here, because a namespace may change in between. */
 import { bind } from "./Arguments.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"
 import { getItem } from "./Lookup.ts"
@@ -34,7 +34,7 @@ export type Filter = (value: Value, args: Arguments, meter: Meter) => Value
 const given = (value: Value | undefined): value is Exclude<Value, null> => value !== undefined && value !== null
 const isSet = (value: Value | undefined): boolean => value !== undefined && truthy(value)
 
-/** `a.b.0` of an item, step by step. */
+/** Creates a function that resolves a path such as `a.b.0` on an item. */
 const getter = (meter: Meter, attribute: Value | undefined, fallback?: Value): ((item: Value) => Value) => {
   if (!given(attribute)) return (item) => item
   const path = textOf(attribute)
@@ -57,7 +57,7 @@ const keyed = (meter: Meter, attribute: Value | undefined, caseSensitive: Value 
   return isSet(caseSensitive) ? get : (item: Value) => ignoringCase(get(item))
 }
 
-/** Stable, as Python's; `reverse` keeps equals in their order too. */
+/** Sorts stably, as Python does; `reverse` also keeps equal items in order. */
 const sorted = (meter: Meter, items: List, key: (item: Value) => Value, reverse: boolean): List => {
   meter.spend(items.length * Math.ceil(Math.log2(items.length + 2)))
   const pairs = items.map((item) => [key(item), item] as const)
@@ -71,7 +71,7 @@ const lazily = (items: () => Iterable<Value>): Generator =>
   new Generator("generator", { [Symbol.iterator]: () => items()[Symbol.iterator]() })
 
 function* selected(value: Value, keep: () => (item: Value) => boolean, meter: Meter): Iterable<Value> {
-  // Nothing is asked of what is false, not even whether it can be iterated over.
+  // A falsy value is not iterated and need not be iterable.
   if (!truthy(value)) return
   const test = keep()
   for (const item of iterate(value)) {
@@ -318,7 +318,7 @@ const pairs: Filter = (value, args) => {
   return lazily(items)
 }
 
-/** `map` takes other filters by name; where those are is told later, as they include these. */
+/** Returns the filters on sequences. `map` looks up filters by name; the lookup is lazy because it includes these. */
 export const sequenceFilters = (
   filterNamed: () => (name: string) => Filter | undefined,
 ): Readonly<Record<string, Filter>> => ({

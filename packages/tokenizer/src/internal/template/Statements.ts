@@ -1,4 +1,4 @@
-/** Statements as functions that write what they render. */
+/** Compiles statements to functions that write the rendered text. */
 import { none } from "./Arguments.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"
 import type { Evaluate } from "./Expressions.ts"
@@ -25,14 +25,14 @@ import {
   Undefined,
 } from "./Value.ts"
 
-/** How a statement ended: as usual, or leaving the loop it is in, or the turn of the loop. */
+/** How a statement ended: normally, or by leaving the loop or the current iteration. */
 type End = "done" | "break" | "continue"
 
 type Execute = (frame: Frame, out: Output) => End
 
 type Assign = (frame: Frame, value: Value) => void
 
-/** Gives the variables of a scope what they start with. */
+/** Initializes the variables of a scope. */
 const compileEntry = (scope: Scope): ((frame: Frame) => void) => {
   const steps = Array.from(scope.starts).flatMap(([{ slot }, start]): ReadonlyArray<(frame: Frame) => void> => {
     switch (start.kind) {
@@ -79,7 +79,7 @@ const compileTarget = (scope: Scope, target: Target): Assign => {
         if (!isIterable(value)) return typeError(`cannot unpack non-iterable ${typeName(value)} object`)
         const values = collect(frame.meter, value)
         if (values.length !== items.length) {
-          return raise("ValueError", `${items.length} values to unpack were expected, not ${values.length}`)
+          return raise("ValueError", `expected ${items.length} values to unpack, got ${values.length}`)
         }
         items.forEach((assign, index) => assign(frame, values[index] ?? null))
       }
@@ -107,7 +107,7 @@ const compileIf = (scope: Scope, statement: Extract<Statement, { kind: "if" }>):
   }
 }
 
-/** Only those items that pass; asked one by one, as the loop may change what the test depends on. */
+/** Filters the items of a loop lazily, because the loop may change what the condition depends on. */
 const compileSelection = (
   scope: Scope,
   { target, test }: Extract<Statement, { kind: "for" }>,
@@ -159,7 +159,7 @@ const compileFor = (scope: Scope, statement: Extract<Statement, { kind: "for" }>
       enter(frame)
       const end = body(frame, out)
       if (end === "break") break
-      // jinja2 takes a turn that was left early for none.
+      // jinja2 does not count an iteration that `continue` ended early.
       if (end === "done") hasFinishedOne = true
     }
     if (hasFinishedOne) return "done"
@@ -168,7 +168,7 @@ const compileFor = (scope: Scope, statement: Extract<Statement, { kind: "for" }>
   }
 }
 
-/** What a macro's body may ask for besides its parameters. */
+/** Compiles a macro. Its body may also use `caller`, `kwargs` and `varargs`. */
 const compileMacro = (
   scope: Scope,
   name: string,
@@ -232,7 +232,7 @@ const compileMacro = (
     )
 }
 
-/** A body whose text is kept, in a scope of its own; with what it ended. */
+/** Compiles a body whose text is captured; returns the text and how the body ended. */
 const compileCapture = (scope: Scope, body: Body): ((frame: Frame) => readonly [string, End]) => {
   scope.body(body)
   const run = compileBody(scope, body)
@@ -270,7 +270,7 @@ const compileFilterBlock = (scope: Scope, statement: Extract<Statement, { kind: 
     if (end !== "done") return end
     frame.captured = text
     const value = filter(frame)
-    out.write(textOf(value) ?? unsupported("a block filter whose result is no text"))
+    out.write(textOf(value) ?? unsupported("a block filter with a result other than a string"))
     return "done"
   }
 }
@@ -299,12 +299,12 @@ const compileCallBlock = (scope: Scope, statement: Extract<Statement, { kind: "c
     const called = callee(frame)
     const { keyword, positional } = args(frame)
     const result = invoke(frame, called, { positional, keyword: new Map(keyword).set("caller", caller(frame)) })
-    out.write(textOf(result) ?? unsupported("a call block whose result is no text"))
+    out.write(textOf(result) ?? unsupported("a call block with a result other than a string"))
     return "done"
   }
 }
 
-/** Rendered as if the tags were not there, but for the scope that they make. */
+/** Renders the body as if the tags were absent, except that it has its own scope. */
 const compileGeneration = (scope: Scope, statement: Extract<Statement, { kind: "generation" }>): Execute => {
   const body = compileMacro(scope, "generation", [], statement.body)
   return (frame, out) => {
@@ -374,7 +374,7 @@ const compileBody = (scope: Scope, body: Body): Execute => {
   }
 }
 
-/** The whole template. */
+/** Compiles a whole template. */
 export const compileTemplate = (body: Body): ((frame: (size: number) => Frame) => string) => {
   const unit = new Unit(undefined)
   const scope = new Scope(unit)

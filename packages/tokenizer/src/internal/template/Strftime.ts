@@ -1,4 +1,4 @@
-/** `strftime` with English names, whatever the locale of the machine. */
+/** Implements `strftime` with English names, independently of the locale. */
 import * as DateTime from "effect/DateTime"
 import { unsupported } from "./Failure.ts"
 
@@ -18,7 +18,7 @@ const months = [
   "December",
 ]
 
-/** A moment as a clock on a wall shows it. */
+/** The local time in a time zone. */
 export type WallTime = DateTime.DateTime.PartsWithWeekday
 
 export const wallTime = (millis: number, zone: DateTime.TimeZone): WallTime =>

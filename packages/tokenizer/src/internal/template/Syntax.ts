@@ -1,4 +1,4 @@
-/** What a template is made of, as jinja2 understands it. */
+/** The syntax tree of a template, following jinja2. */
 import type { ArithmeticSign } from "./Operators.ts"
 import type { Value } from "./Value.ts"
 
@@ -48,7 +48,7 @@ export type Expression =
   | { readonly kind: "call"; readonly callee: Expression; readonly args: CallArguments }
   | { readonly kind: "filter"; readonly of: Expression; readonly name: string; readonly args: CallArguments }
   | { readonly kind: "test"; readonly of: Expression; readonly name: string; readonly args: CallArguments }
-  /** What the block around it has rendered; only as the operand of a block's filters. */
+  /** The rendered text of the surrounding block; occurs only as the operand of a block's filters. */
   | { readonly kind: "captured" }
 
 export type Target =
@@ -108,7 +108,7 @@ const argumentsOf = (args: CallArguments): ReadonlyArray<Expression> => [
   ...(args.keywordSpread === undefined ? [] : [args.keywordSpread]),
 ]
 
-/** The expressions that an expression consists of, in the order in which they are evaluated. */
+/** Returns the operands of an expression in the order of evaluation. */
 export const partsOf = (expression: Expression): ReadonlyArray<Expression> => {
   switch (expression.kind) {
     case "constant":
@@ -148,7 +148,7 @@ export const partsOf = (expression: Expression): ReadonlyArray<Expression> => {
   }
 }
 
-/** The names that a target gives a value to. */
+/** Returns the names that a target assigns. */
 export const namesOf = (target: Target): ReadonlyArray<string> => {
   if (target.kind === "name") return [target.name]
   return target.kind === "tuple" ? target.items.flatMap(namesOf) : []

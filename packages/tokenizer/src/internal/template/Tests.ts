@@ -1,4 +1,4 @@
-/** What can follow `is`. */
+/** The tests, as used after `is`. */
 import { bind } from "./Arguments.ts"
 import { typeError, unsupported } from "./Failure.ts"
 import type { Meter } from "./Meter.ts"
@@ -65,7 +65,7 @@ const table: Readonly<Record<string, Test>> = {
   string: alone((value) => textOf(value) !== undefined),
   mapping: alone((value) => value instanceof Dict),
   iterable: alone(isIterable),
-  // With a length and with items that can be asked for, which those of a dict's views can't.
+  // Requires a length and indexing, which dict views lack.
   sequence: alone((value) => sizeOf(value) !== undefined && !(value instanceof DictView)),
   callable: alone((value) => value instanceof Callable || value instanceof Undefined),
   escaped: alone((value) => value instanceof Markup),
@@ -101,10 +101,10 @@ const table: Readonly<Record<string, Test>> = {
 
 export const testNamed = (name: string): Test | undefined => (Object.hasOwn(table, name) ? table[name] : undefined)
 
-/** A test by a name that was calculated, as `select` takes it. */
+/** Runs a test given by a name computed at run time, as `select` does. */
 export const runTest = (name: Value, value: Value, args: Arguments, meter: Meter): boolean => {
   const text = textOf(name)
-  if (text === undefined) return typeError("a test has no name that is text")
+  if (text === undefined) return typeError("test name must be a string")
   const test = testNamed(text) ?? unsupported(`the test ${text}`)
   return test(value, args, meter)
 }

@@ -1,8 +1,8 @@
-/** What Python's `str` does where JavaScript's `string` does something else. */
+/** Functions of Python's `str` that differ from JavaScript's `string`. */
 import { raise, unsupported } from "./Failure.ts"
 import { countPoints, isFlat } from "./Value.ts"
 
-/** White space to Python, as the inside of a character class. `\s` of JavaScript has others. */
+/** Python's white space, as the inside of a character class; JavaScript's `\s` differs. */
 export const spaces = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
 
 const space = new RegExp(`[${spaces}]`)
@@ -11,7 +11,7 @@ const isSpace = (letter: string): boolean => space.test(letter)
 
 export type Side = "both" | "left" | "right"
 
-/** Without what `chars` has (white space if nothing) at the ends. */
+/** Strips the characters in `chars` (default: white space) from the ends. */
 export const strip = (text: string, side: Side, chars?: string): string => {
   const set = chars === undefined ? undefined : new Set(chars)
   const isStripped = set === undefined ? isSpace : (letter: string) => set.has(letter)
@@ -36,7 +36,7 @@ export const strip = (text: string, side: Side, chars?: string): string => {
   return text.slice(start, end)
 }
 
-/** At white space. */
+/** Splits at white space. */
 const splitSpaces = (text: string, most: number): Array<string> => {
   const words: Array<string> = []
   let rest = strip(text, "left")
@@ -62,7 +62,7 @@ const splitAt = (text: string, separator: string, most: number): Array<string> =
 const rsplitAt = (text: string, separator: string, most: number): Array<string> => {
   const parts: Array<string> = []
   let end = text.length
-  // From the right, as occurrences may overlap.
+  // Searches from the right because occurrences may overlap.
   while (parts.length < most) {
     const at = end < separator.length ? -1 : text.lastIndexOf(separator, end - separator.length)
     if (at === -1) break
@@ -72,7 +72,7 @@ const rsplitAt = (text: string, separator: string, most: number): Array<string> 
   return [text.slice(0, end), ...parts]
 }
 
-/** `split` and `rsplit`; a negative limit is none. */
+/** Implements `split` and `rsplit`; a negative limit means no limit. */
 export const split = (
   text: string,
   separator: string | undefined,
@@ -106,7 +106,7 @@ const countParts = (text: string, part: string): number => {
   return count
 }
 
-/** How often it occurs, without overlap; before and after each letter if it is empty. */
+/** Counts occurrences without overlap; the empty string occurs before and after each character. */
 export const occurrences = (text: string, part: string): number =>
   part === "" ? countPoints(text) + 1 : countParts(text, part)
 
@@ -121,7 +121,7 @@ export const replace = (text: string, old: string, fresh: string, limit: number)
   return result
 }
 
-/** The index of a code point as an index of UTF-16 units. */
+/** Converts an index in code points to an index in UTF-16 units. */
 export const unitIndex = (text: string, point: number): number => {
   if (isFlat(text)) return point
   let index = 0
@@ -144,13 +144,13 @@ const titled = (letter: string): string => {
   const upper = letter.toUpperCase()
   const [first = "", ...rest] = upper
   if (rest.length === 0) return upper
-  // ß becomes Ss and ﬁ becomes Fi; Greek letters with a iota have capitals of their own.
+  // ß becomes Ss and ﬁ becomes Fi; Greek letters with iota subscript have special title-case forms.
   return /\p{Script=Greek}/u.test(letter)
     ? unsupported(`the title case of ${letter}`)
     : first + rest.join("").toLowerCase()
 }
 
-/** The first letter large, the rest small. Lowered as a whole, as a sigma at the end of a word is another. */
+/** Capitalizes the first letter. Lowercases the text as a whole, because a sigma at the end of a word differs. */
 export const capitalize = (text: string): string => {
   if (text === "") return ""
   const first = String.fromCodePoint(text.codePointAt(0) ?? 0)

@@ -1,7 +1,7 @@
 /**
- * Python's values. Text, truth, None and integers are JavaScript's own (`string`, `boolean`, `null`, `number` where that
- * is exact, else `bigint`), lists are arrays; everything else has a class. Nothing is ever changed after it was made,
- * except namespaces, which is what they are for, and generators, which can be read once.
+ * Python's values. Strings, booleans, None and integers are JavaScript primitives (`string`, `boolean`, `null`,
+ * `number` if exact, otherwise `bigint`), lists are arrays, and everything else has a class. Values are immutable,
+ * except for namespaces, which templates assign to, and generators, which can be read only once.
  */
 import { Float } from "../../ExactJson.ts"
 import { raise, typeError, unsupported } from "./Failure.ts"
@@ -9,7 +9,7 @@ import type { Meter } from "./Meter.ts"
 
 export { Float }
 
-/** Text that `safe` or `escape` marked: what is added to it is escaped. */
+/** Text marked by `safe` or `escape`: text added to it is escaped. */
 export class Markup {
   readonly text: string
   constructor(text: string) {
@@ -17,7 +17,7 @@ export class Markup {
   }
 }
 
-/** What a name, key or item that isn't there evaluates to. Printed it is nothing, used it is an error. */
+/** The value of a missing name, key or item. It prints as nothing; most other uses are errors. */
 export class Undefined {
   readonly problem: string
   readonly exception: string
@@ -29,7 +29,7 @@ export class Undefined {
 
 export class Tuple {
   readonly items: ReadonlyArray<Value>
-  /** Names under which items can also be asked for, as those of `groupby`. */
+  /** Attribute names of the items, as in the results of `groupby`. */
   readonly names: ReadonlyArray<string>
   constructor(items: ReadonlyArray<Value>, names: ReadonlyArray<string> = []) {
     this.items = items
@@ -37,7 +37,7 @@ export class Tuple {
   }
 }
 
-/** Whole floats and booleans are keys like the integers that they equal; as keys of their own they are refused. */
+/** A dict key. Floats and booleans find the keys of equal integers, but can't be keys themselves. */
 export type Key = string | number | bigint | null
 
 export class Dict {
@@ -69,7 +69,7 @@ export class Range {
   }
 }
 
-/** Can be read once, lazily, and not be counted. */
+/** A lazy sequence without a length that can be read only once. */
 export class Generator {
   readonly kind: string
   readonly next: () => IteratorResult<Value>
@@ -78,7 +78,7 @@ export class Generator {
     this.kind = kind
     this.next = () => iterator.next()
   }
-  /** Without `return`: whoever stops reading early does not close it for others. */
+  /** Returns an iterator without `return`, so that a reader that stops early does not close it for others. */
   [Symbol.iterator](): Iterator<Value> {
     return { next: this.next }
   }
@@ -96,7 +96,7 @@ export interface Arguments {
   readonly keyword: ReadonlyMap<string, Value>
 }
 
-/** A macro, a global function, or a method together with its object. */
+/** A macro, a global function, or a method bound to its object. */
 export class Callable {
   readonly name: string
   readonly call: (args: Arguments) => Value
@@ -106,7 +106,7 @@ export class Callable {
   }
 }
 
-/** What `loop` is inside of a `for`. */
+/** The `loop` variable of a `for` statement. */
 export class Loop {
   index0 = -1
   private before: Value | undefined
@@ -136,7 +136,7 @@ export class Loop {
     return (this.after ??= this.iterator.next())
   }
 
-  /** Of what has no length, the rest is read. */
+  /** Reads the remaining items if the sequence has no length. */
   get length(): number {
     if (this.known === undefined) {
       const ahead = this.after !== undefined && this.after.done !== true ? 1 : 0
@@ -213,27 +213,27 @@ export type Value =
   | Loop
   | Callable
 
-/** `??` would take None for nothing. */
+/** Replaces undefined only; `??` would also replace None. */
 export const or = (value: Value | undefined, otherwise: Value): Value => (value === undefined ? otherwise : value)
 
 export const isList = (value: Value): value is List => Array.isArray(value)
 
-/** The text of a `str`, marked or not. */
+/** Returns the text of a `str` or Markup. */
 export const textOf = (value: Value): string | undefined =>
   typeof value === "string" ? value : value instanceof Markup ? value.text : undefined
 
-/** Integers, booleans and floats as what JavaScript calculates with. */
+/** Returns the value of an integer, boolean or float. */
 export const numberOf = (value: Value): number | bigint | undefined => {
   if (typeof value === "number" || typeof value === "bigint") return value
   if (typeof value === "boolean") return value ? 1 : 0
   return value instanceof Float ? value.value : undefined
 }
 
-/** Integers and booleans. */
+/** Returns the value of an integer or boolean. */
 export const integerOf = (value: Value): number | bigint | undefined =>
   value instanceof Float ? undefined : numberOf(value)
 
-/** A `bigint` only where a `number` would not be exact. */
+/** Converts to `number` if that is exact. */
 export const integer = (value: bigint): number | bigint =>
   value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER ? Number(value) : value
 
@@ -288,7 +288,7 @@ export const truthy = (value: Value): boolean => {
 const equalLists = (a: List, b: List): boolean =>
   a.length === b.length && a.every((item, index) => equal(item, b[index] ?? null))
 
-/** Numbers of both kinds, exactly. */
+/** Compares `number` and `bigint` exactly. */
 const compareNumbers = (a: number | bigint, b: number | bigint): number => (a < b ? -1 : a > b ? 1 : 0)
 
 export const equal = (a: Value, b: Value): boolean => {
@@ -313,7 +313,7 @@ export const equal = (a: Value, b: Value): boolean => {
   return true
 }
 
-/** By code points, as Python orders text; JavaScript orders UTF-16 units. */
+/** Compares by code points as Python does; JavaScript compares UTF-16 units. */
 export const compareTexts = (a: string, b: string): number => {
   const end = Math.min(a.length, b.length)
   let index = 0
@@ -322,11 +322,11 @@ export const compareTexts = (a: string, b: string): number => {
   const x = a.charCodeAt(index)
   const y = b.charCodeAt(index)
   const isSurrogate = (unit: number) => unit >= 0xd800 && unit <= 0xdfff
-  // A surrogate is half of a point that is above all points that are not.
+  // Surrogates stand for code points above all others.
   return isSurrogate(x) === isSurrogate(y) ? x - y : isSurrogate(x) ? 1 : -1
 }
 
-/** What `<` and its like compare: negative, zero, positive, or NaN where every comparison is false. */
+/** Compares as for `<`: negative, zero or positive, or NaN if every comparison is false. */
 export const compare = (a: Value, b: Value, sign = "<"): number => {
   const x = numberOf(a)
   const y = numberOf(b)
@@ -348,7 +348,7 @@ export const compare = (a: Value, b: Value, sign = "<"): number => {
   return typeError(`'${sign}' not supported between instances of '${typeName(a)}' and '${typeName(b)}'`)
 }
 
-/** What it is as a key that is looked up; undefined if it can be no key. */
+/** Returns the key to look up, or undefined if the value can't be a key. */
 export const keyOf = (value: Value): Key | undefined => {
   if (value === null || typeof value === "string" || typeof value === "number" || typeof value === "bigint")
     return value
@@ -358,11 +358,11 @@ export const keyOf = (value: Value): Key | undefined => {
   return undefined
 }
 
-/** Lists and dicts can't be keys, here as in Python. */
+/** Checks whether a value can be a key in Python; lists and dicts can't. */
 export const isHashable = (value: Value): boolean =>
   value instanceof Tuple ? value.items.every(isHashable) : !isList(value) && !(value instanceof Dict)
 
-/** What it is as a key of a new dict. */
+/** Returns the key for a new dict; fails if the value can't be one. */
 export const newKey = (value: Value): Key => {
   if (value === null || typeof value === "string" || typeof value === "number" || typeof value === "bigint")
     return value
@@ -403,7 +403,7 @@ export const iterate = (value: Value): Iterable<Value> => {
   return typeError(`'${typeName(value)}' object is not iterable`)
 }
 
-/** All items, paid for one by one, so that a generator of too many ends in time. */
+/** Collects all items and charges for each, so that an endless generator hits the limit. */
 export const collect = (meter: Meter, value: Value): List => {
   if (isList(value)) return value
   if (value instanceof Tuple) return value.items
@@ -415,7 +415,7 @@ export const collect = (meter: Meter, value: Value): List => {
   return items
 }
 
-/** How many items, if it is something that has a length. */
+/** Returns the number of items if the value has a length. */
 export const sizeOf = (value: Value): number | undefined => {
   if (typeof value === "string") return countPoints(value)
   if (isList(value)) return value.length
@@ -429,7 +429,7 @@ export const sizeOf = (value: Value): number | undefined => {
 
 const surrogate = /[\ud800-\udfff]/
 
-/** Whether positions in it are the same in Python, which counts code points, and in JavaScript. */
+/** Checks whether indices in code points, as in Python, equal indices in UTF-16 units. */
 export const isFlat = (text: string): boolean => !surrogate.test(text)
 
 export const countPoints = (text: string): number => {

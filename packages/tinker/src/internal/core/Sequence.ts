@@ -1,0 +1,786 @@
+/**
+ * The rules for numbering, resending and giving up on the requests of one model, as a pure state machine: `handle`
+ * takes an event and returns the commands that follow from it. The state is plain data; printed, it is a bug report.
+ * `docs/sequence-numbers.md` states the rules in words, and `test/core/Sequence.explore.test.ts` visits every state
+ * that small programs can reach.
+ */
+import type {
+  Active,
+  Broken,
+  Command,
+  Encoding,
+  Event,
+  Failure,
+  JournalEntry,
+  OnUnknownOutcome,
+  Operation,
+  Outcome,
+  Piece,
+  PieceOutcome,
+  Probing,
+  Request,
+  ServerTraits,
+  Start,
+  State,
+  Substitute,
+} from "./SequenceState.ts"
+
+export const noTraits: Readonly<ServerTraits> = {
+  encoding: undefined,
+  rejectionConsumesSeq: false,
+  deduplicates: undefined,
+}
+
+const fresh: Start = {
+  next: 1,
+  newest: undefined,
+  proven: undefined,
+  rejected: [],
+  failed: [],
+  unsettled: [],
+  broken: undefined,
+}
+
+export const initial = (
+  options: { readonly journaled: boolean; readonly onUnknownOutcome: OnUnknownOutcome },
+  start: Start = fresh,
+): State => ({
+  next: start.next,
+  retake: undefined,
+  rejected: [...start.rejected],
+  failed: [...start.failed],
+  unsettled: [...start.unsettled],
+  proven: start.proven,
+  newest: start.newest,
+  traits: { ...noTraits },
+  probing: undefined,
+  broken: start.broken,
+  queue: [],
+  active: undefined,
+  closed: false,
+  journaled: options.journaled,
+  onUnknownOutcome: options.onUnknownOutcome,
+})
+
+/** How long to wait before the same request is sent again after a conflict, in milliseconds. */
+export const conflictDelays: ReadonlyArray<number> = [500, 1_000, 2_000]
+
+/** How often one piece may lose its number to a probe. */
+const maxAbsences = 2
+
+/** Applies an event to the state and returns the commands to perform, in order. */
+export const handle = (state: State, event: Event): Array<Command> => {
+  const out: Array<Command> = []
+  switch (event._tag) {
+    case "Enqueued":
+      enqueue(state, event.operation, out)
+      break
+    case "Cancelled":
+      cancel(state, event.id, out)
+      break
+    case "TurnStarted":
+      state.traits = { ...event.traits }
+      startTurn(state, out)
+      break
+    case "Settled":
+      settle(state, event, out)
+      break
+    case "PartialAccepted":
+      if (state.broken?.applied === "partial") state.broken = undefined
+      break
+    case "Closed":
+      close(state, event.force, out)
+      break
+    case "ResultHeard":
+      if (state.probing?._tag === "AwaitingResult") probe(state, out)
+      break
+    case "Probed":
+      onProbed(state, event.answer, event.requestId, out)
+      break
+    default: {
+      const piece = state.active?.pieces[event.piece]
+      if (piece !== undefined) onPieceEvent(state, piece, event, out)
+    }
+  }
+  return out
+}
+
+type PieceEvent = Extract<Event, { readonly piece: number }>
+
+const onPieceEvent = (state: State, piece: Piece, event: PieceEvent, out: Array<Command>): void => {
+  switch (event._tag) {
+    case "Journaled":
+      if (state.active?.isRecording === true) beginSending(state, state.active, out)
+      else if (piece.phase === "Journaling") send(state, piece, out)
+      break
+    case "JournalFailed":
+      if (state.active?.isRecording === true) end(state, { _tag: "Failed", error: event.error }, out, false)
+      else endPiece(state, piece, { _tag: "Free", seq: piece.original.seq, rejected: false, error: event.error }, out)
+      break
+    case "AttemptFailed":
+      piece.pending = { _tag: "Attempt", failure: event.failure }
+      judge(state, piece, out)
+      break
+    case "Accepted":
+      acknowledge(state, piece, event.requestId, out)
+      break
+    case "Refused":
+      piece.pending = { _tag: "Response", failure: event.failure }
+      judge(state, piece, out)
+      break
+    case "EncodingChecked":
+      piece.unreadable = event.readsOnlyJson
+      judged(state, piece, out)
+      break
+    case "DelayOver":
+      if (piece.phase === "Delaying") dispatch(state, piece, piece.original, "None", out)
+      break
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The queue
+// ---------------------------------------------------------------------------------------------------------------------
+
+/** Returns why an operation can't be submitted, if it can't. One without requests only waits for its turn. */
+const obstacle = ({ broken }: State, { clearsPartial, pieces }: Operation): Broken | undefined =>
+  pieces === 0 || (clearsPartial && broken?.applied === "partial") ? undefined : broken
+
+const enqueue = (state: State, operation: Operation, out: Array<Command>): void => {
+  const broken = obstacle(state, operation)
+  if (state.closed) complete(operation, { _tag: "Closed" }, out)
+  else if (broken !== undefined) complete(operation, { _tag: "Broken", broken }, out)
+  else state.queue.push(operation)
+}
+
+const complete = ({ id }: Operation, outcome: Outcome, out: Array<Command>): void => {
+  out.push({ _tag: "Complete", id, outcome })
+}
+
+/** Ends queued operations that match; the rest keeps its order. */
+const endQueued = (state: State, ends: (operation: Operation) => Outcome | undefined, out: Array<Command>): void => {
+  const { queue } = state
+  state.queue = []
+  for (const operation of queue) {
+    const outcome = ends(operation)
+    if (outcome === undefined) state.queue.push(operation)
+    else complete(operation, outcome, out)
+  }
+}
+
+/** Gives up an operation that is still queued, and those that must not be sent without it. */
+const cancel = (state: State, id: number, out: Array<Command>): void => {
+  const cancelled = new Set<number>()
+  endQueued(
+    state,
+    (operation) => {
+      if (operation.id !== id && !(operation.follows !== undefined && cancelled.has(operation.follows)))
+        return undefined
+      cancelled.add(operation.id)
+      return { _tag: "Cancelled" }
+    },
+    out,
+  )
+}
+
+const close = (state: State, force: boolean, out: Array<Command>): void => {
+  state.closed = true
+  endQueued(state, () => ({ _tag: "Closed" }), out)
+  if (!force || state.active === undefined) return
+  complete(state.active.operation, { _tag: "Closed" }, out)
+  state.active = undefined
+  state.probing = undefined
+}
+
+const startTurn = (state: State, out: Array<Command>): void => {
+  const operation = state.active === undefined ? state.queue.shift() : undefined
+  if (operation === undefined) return
+  const broken = obstacle(state, operation)
+  if (broken !== undefined) return complete(operation, { _tag: "Broken", broken }, out)
+  chooseNext(state, operation)
+  const pieces = Array.from({ length: operation.pieces }, (_, index) => newPiece(state, operation, index))
+  const active: Active = {
+    operation,
+    mode: modeOf(state, operation),
+    pieces,
+    isRecording: false,
+    intents: state.journaled ? pieces.map(({ current }) => current.seq) : [],
+  }
+  state.active = active
+  if (pieces.length === 0) return end(state, { _tag: "Accepted" }, out)
+  if (active.mode === "Recorded") return resendRecorded(state, active, 0, out)
+  if (!state.journaled) return beginSending(state, active, out)
+  // All pieces are in the journal before the first is sent.
+  active.isRecording = true
+  out.push({ _tag: "Journal", piece: 0, entries: pieces.map(({ current, index }) => intentOf(index, current)) })
+}
+
+/** Pieces go out in parallel only where it is certain which numbers come next. */
+const modeOf = (state: State, { parallel, pieces, recorded }: Operation): Active["mode"] => {
+  if (recorded !== undefined) return "Recorded"
+  return parallel && pieces > 1 && state.rejected.length === 0 && state.failed.length === 0 ? "Parallel" : "Serial"
+}
+
+const newPiece = (state: State, operation: Operation, index: number): Piece => {
+  const original: Request = {
+    seq: operation.recorded?.[index]?.seq ?? state.next + index,
+    encoding: encodingOf(state, operation),
+  }
+  return {
+    index,
+    original,
+    current: original,
+    substitute: "None",
+    phase: "Waiting",
+    inDoubt: operation.recorded !== undefined,
+    unreadable: false,
+    absent: false,
+    absences: 0,
+    delays: 0,
+    candidates: [],
+    failure: undefined,
+    pending: undefined,
+    outcome: undefined,
+  }
+}
+
+/** Where failed requests do not use their numbers, the next operation takes the first of them again. */
+const chooseNext = (state: State, { follows, recorded }: Operation): void => {
+  if (state.retake === undefined || follows !== undefined || recorded !== undefined) return
+  state.next = state.retake
+  state.failed = without(state.failed, state.retake)
+  state.retake = undefined
+}
+
+const without = (numbers: ReadonlyArray<number>, seq: number): Array<number> => numbers.filter((other) => other !== seq)
+
+const encodingOf = (state: State, { encoding }: Operation): Encoding =>
+  encoding === "fixed" ? "fixed" : (state.traits.encoding ?? "protobuf")
+
+const intentOf = (piece: number, { encoding, seq }: Request): JournalEntry => ({
+  _tag: "Intent",
+  piece,
+  seq,
+  encoding,
+})
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sending
+// ---------------------------------------------------------------------------------------------------------------------
+
+const beginSending = (state: State, active: Active, out: Array<Command>): void => {
+  active.isRecording = false
+  const [first, ...later] = active.pieces
+  if (first === undefined) return
+  if (active.mode === "Serial") return send(state, first, out)
+  for (const piece of later) send(state, piece, out)
+}
+
+/** Sends the current request of a piece. If there is a journal, it has the request. */
+const send = (state: State, piece: Piece, out: Array<Command>): void => {
+  piece.phase = "Sending"
+  const { encoding, seq } = piece.current
+  prepareNext(state, piece, out)
+  out.push({ _tag: "Send", piece: piece.index, seq, encoding })
+}
+
+const prepareNext = (state: State, piece: Piece, out: Array<Command>): void => {
+  const [next] = state.queue
+  if (next === undefined || next.pieces !== 1 || !next.mayPrepare || next.recorded !== undefined) return
+  if (state.active?.operation.pieces !== 1 || piece.substitute !== "None" || piece.delays > 0) return
+  if (next.encoding === "choice" && state.traits.encoding === undefined) return
+  out.push({ _tag: "Prepare", id: next.id, seq: piece.current.seq + 1, encoding: encodingOf(state, next) })
+}
+
+/** Sends a request for a piece, after the journal has it in place of the one that it replaces. */
+const dispatch = (state: State, piece: Piece, request: Request, substitute: Substitute, out: Array<Command>): void => {
+  const { active } = state
+  if (active === undefined) return
+  const replaced = piece.current
+  piece.current = request
+  piece.substitute = substitute
+  piece.unreadable = false
+  if (!state.journaled || active.mode === "Recorded") return send(state, piece, out)
+  const isSame = replaced.seq === request.seq && replaced.encoding === request.encoding && substitute !== "Leaner"
+  if (isSame && active.intents.includes(request.seq)) return send(state, piece, out)
+  const entries: Array<JournalEntry> = []
+  if (replaced.seq !== request.seq && active.intents.includes(replaced.seq)) {
+    entries.push({ _tag: "Withdrawn", seq: replaced.seq })
+    active.intents = without(active.intents, replaced.seq)
+  }
+  entries.push(intentOf(piece.index, request))
+  active.intents = [...without(active.intents, request.seq), request.seq]
+  piece.phase = "Journaling"
+  out.push({ _tag: "Journal", piece: piece.index, entries })
+}
+
+const acknowledge = (state: State, piece: Piece, requestId: string, out: Array<Command>): void => {
+  const { active } = state
+  if (active === undefined || piece.phase !== "Sending") return
+  const { encoding, seq } = piece.current
+  if (encoding !== "fixed" && active.operation.encoding === "choice" && state.traits.encoding === undefined)
+    learn(state, { encoding }, out)
+  if (piece.substitute === "OtherNumber") {
+    if (seq > piece.original.seq) learn(state, { rejectionConsumesSeq: true }, out)
+    state.failed = without(state.failed, seq)
+    state.retake = undefined
+  }
+  if (state.newest === undefined || state.newest.seq < seq) state.newest = { seq, requestId }
+  state.unsettled.push(seq)
+  state.rejected = state.rejected.filter((other) => other > seq)
+  active.intents = without(active.intents, seq)
+  if (state.journaled) out.push({ _tag: "Note", entries: [{ _tag: "Acknowledged", seq, requestId }] })
+  const { id } = active.operation
+  const { inDoubt, index } = piece
+  out.push({ _tag: "Poll", id, piece: index, seq, requestId, inDoubt })
+  endPiece(state, piece, { _tag: "Acknowledged" }, out)
+}
+
+const learn = (state: State, change: Partial<ServerTraits>, out: Array<Command>): void => {
+  const traits = { ...state.traits, ...change }
+  const isKnown =
+    traits.encoding === state.traits.encoding &&
+    traits.rejectionConsumesSeq === state.traits.rejectionConsumesSeq &&
+    traits.deduplicates === state.traits.deduplicates
+  if (isKnown) return
+  state.traits = traits
+  out.push({ _tag: "Learn", traits: { ...traits } })
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Failures
+// ---------------------------------------------------------------------------------------------------------------------
+
+/** First finds out whether the server only failed to read the encoding: then it did nothing. */
+const judge = (state: State, piece: Piece, out: Array<Command>): void => {
+  const failure = piece.pending?.failure
+  if (failure === undefined || piece.phase !== "Sending") return
+  const mayBeUnreadable =
+    failure.mayFailOnEncoding && piece.current.encoding === "protobuf" && !piece.inDoubt && !piece.unreadable
+  if (!mayBeUnreadable) return judged(state, piece, out)
+  if (state.traits.encoding !== undefined) {
+    piece.unreadable = state.traits.encoding === "json"
+    return judged(state, piece, out)
+  }
+  piece.phase = "Deciding"
+  out.push({ _tag: "CheckEncoding", piece: piece.index })
+}
+
+const judged = (state: State, piece: Piece, out: Array<Command>): void => {
+  const { pending } = piece
+  if (pending === undefined) return
+  const { failure } = pending
+  piece.phase = "Sending"
+  if (pending._tag === "Response") {
+    piece.pending = undefined
+    if (failure.meaning === "Uncertain" && !piece.unreadable) piece.inDoubt = true
+    return fail(state, piece, failure, out)
+  }
+  if (failure.meaning !== "Uncertain") return decide(piece, true, out)
+  if (piece.unreadable) return decide(piece, false, out)
+  piece.inDoubt = true
+  if (failure.asksForRetry) return decide(piece, true, out)
+  decideResend(state, piece, out)
+}
+
+const decide = (piece: Piece, resend: boolean, out: Array<Command>): void => {
+  piece.pending = undefined
+  piece.phase = "Sending"
+  out.push({ _tag: "Decide", piece: piece.index, resend })
+}
+
+/** Whether a request that may have arrived can be sent again; undefined if that has to be found out. */
+const mayResend = (state: State, { repeatable }: Operation): boolean | undefined => {
+  if (repeatable || state.onUnknownOutcome === "resend") return true
+  return state.onUnknownOutcome === "stop" ? false : state.traits.deduplicates
+}
+
+const decideResend = (state: State, piece: Piece, out: Array<Command>): void => {
+  const { active } = state
+  if (active === undefined) return
+  const allowed = mayResend(state, active.operation)
+  if (allowed !== undefined) return resendDecided(state, piece, allowed, out)
+  piece.phase = "Deciding"
+  if (state.probing === undefined) probe(state, out)
+}
+
+const resendDecided = (state: State, piece: Piece, allowed: boolean, out: Array<Command>): void => {
+  if (piece.pending !== undefined) return decide(piece, allowed, out)
+  // A recorded request that this process has not sent yet.
+  if (allowed) return send(state, piece, out)
+  endPiece(state, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
+}
+
+/** Decides what follows the final failure of the current request. */
+const fail = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void => {
+  if (piece.absent && failure.meaning === "Uncertain") return sendUnderNextNumber(state, piece, out)
+  switch (piece.substitute) {
+    case "None":
+      piece.failure = { ...failure, unreadable: piece.unreadable }
+      if (failure.meaning === "Conflict") return insist(state, piece, out)
+      if (piece.inDoubt) return conclude(state, piece, failure, out)
+      if (piece.unreadable || failure.meaning === "Rejected") return rewrite(state, piece, failure, out)
+      return conclude(state, piece, failure, out)
+    case "Leaner":
+      return conclude(state, piece, failure, out)
+    case "OtherEncoding": {
+      const { failure: first } = piece
+      // Refused both ways: the encoding was not the reason, and the first response says what was.
+      const isFirstOneThatCounts = first !== undefined && !first.unreadable && !piece.inDoubt
+      return conclude(state, piece, isFirstOneThatCounts ? first : failure, out)
+    }
+    case "OtherNumber":
+      if (failure.meaning === "Conflict" && !piece.inDoubt) return insist(state, piece, out)
+      // Whatever the response says about the request, the server let the number pass.
+      if (piece.current.seq > piece.original.seq) learn(state, { rejectionConsumesSeq: true }, out)
+      return conclude(state, piece, failure, out)
+  }
+}
+
+/** Writes a rejected request in another way, if there is one that the server may accept. */
+const rewrite = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void => {
+  const { seq } = piece.original
+  if (failure.leaner) return dispatch(state, piece, piece.original, "Leaner", out)
+  const other = state.traits.encoding ?? "json"
+  const isAnother = state.active?.operation.encoding === "choice" && other !== piece.current.encoding
+  if (isAnother && (piece.unreadable || failure.mayDislikeEncoding))
+    return dispatch(state, piece, { seq, encoding: other }, "OtherEncoding", out)
+  conclude(state, piece, failure, out)
+}
+
+/**
+ * Handles a conflict over a number that no other request should have. Two kinds of server explain it: one where a
+ * rejected request uses its number, and one where a failed request does not. If neither number is accepted, the same
+ * request is sent three more times: a server may need a moment to finish what came before.
+ */
+const insist = (state: State, piece: Piece, out: Array<Command>): void => {
+  if (piece.substitute === "None" && !piece.inDoubt && mayRenumber(state, piece))
+    piece.candidates = candidatesOf(state, piece)
+  const seq = piece.candidates.shift()
+  if (seq !== undefined) return dispatch(state, piece, { seq, encoding: piece.original.encoding }, "OtherNumber", out)
+  const millis = conflictDelays[piece.delays]
+  const { failure } = piece
+  if (failure === undefined) return
+  if (millis === undefined) return conclude(state, piece, failure, out)
+  piece.delays++
+  piece.phase = "Delaying"
+  out.push({ _tag: "Delay", piece: piece.index, millis, error: failure.error })
+}
+
+const mayRenumber = ({ active }: State, { index }: Piece): boolean => index === 0 && active?.mode === "Serial"
+
+const candidatesOf = (state: State, { original: { seq } }: Piece): Array<number> => {
+  let beyond = seq
+  while (state.rejected.includes(beyond)) beyond++
+  const [firstFailed] = state.failed
+  return [...(beyond > seq ? [beyond] : []), ...(firstFailed !== undefined && firstFailed < seq ? [firstFailed] : [])]
+}
+
+/** Ends a piece by what its last failure says. */
+const conclude = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void =>
+  endPiece(state, piece, outcomeOf(piece, failure, state.active?.operation.conflictMeansNameTaken === true), out)
+
+const outcomeOf = (piece: Piece, { error, meaning }: Failure, conflictMeansNameTaken: boolean): PieceOutcome => {
+  const isConflict = meaning === "Conflict"
+  if (piece.inDoubt)
+    return isConflict && conflictMeansNameTaken
+      ? { _tag: "NameTaken", error }
+      : { _tag: "Lost", applied: "unknown", error }
+  if (isConflict && !conflictMeansNameTaken) return { _tag: "Lost", applied: "no", error }
+  const seq = isConflict ? piece.original.seq : piece.current.seq
+  return { _tag: "Free", seq, rejected: isConflict || meaning === "Rejected", error }
+}
+
+/** The probe that showed that the request never arrived has used its number. */
+const sendUnderNextNumber = (state: State, piece: Piece, out: Array<Command>): void => {
+  piece.absent = false
+  piece.inDoubt = false
+  const request: Request = { seq: piece.current.seq + 1, encoding: piece.current.encoding }
+  piece.original = request
+  dispatch(state, piece, request, "None", out)
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Operations
+// ---------------------------------------------------------------------------------------------------------------------
+
+const endPiece = (state: State, piece: Piece, outcome: PieceOutcome, out: Array<Command>): void => {
+  const { active } = state
+  if (active === undefined || piece.outcome !== undefined) return
+  piece.phase = "Done"
+  piece.outcome = outcome
+  switch (active.mode) {
+    case "Serial":
+      return onSerialPiece(state, active, piece, outcome, out)
+    case "Parallel":
+      return onParallelPiece(state, active, out)
+    case "Recorded":
+      return onRecordedPiece(state, active, piece, outcome, out)
+  }
+}
+
+const onSerialPiece = (
+  state: State,
+  active: Active,
+  piece: Piece,
+  outcome: PieceOutcome,
+  out: Array<Command>,
+): void => {
+  const { operation, pieces } = active
+  const isPart = piece.index > 0 && !operation.independentPieces
+  switch (outcome._tag) {
+    case "Acknowledged": {
+      state.next = piece.current.seq + 1
+      const following = pieces[piece.index + 1]
+      if (following === undefined) return end(state, { _tag: "Accepted" }, out)
+      // An earlier piece may have changed its number, or found out how the server reads it.
+      following.original = { seq: state.next, encoding: encodingOf(state, operation) }
+      return dispatch(state, following, following.original, "None", out)
+    }
+    case "Free":
+      if (outcome.rejected) reject(state, outcome.seq)
+      return isPart
+        ? endBroken(state, piece.original.seq, "partial", outcome.error, out, true)
+        : end(state, { _tag: "Failed", error: outcome.error }, out)
+    case "NameTaken":
+      state.next = piece.current.seq + 1
+      // The journal keeps its intent: a resume finds out the same.
+      return end(state, { _tag: "Failed", error: outcome.error }, out, false)
+    case "Lost":
+      return endBroken(
+        state,
+        piece.original.seq,
+        isPart && outcome.applied === "no" ? "partial" : outcome.applied,
+        outcome.error,
+        out,
+        false,
+      )
+  }
+}
+
+/** The first piece goes last: until it arrives the server does nothing with the others. */
+const onParallelPiece = (state: State, active: Active, out: Array<Command>): void => {
+  const [first, ...later] = active.pieces
+  if (first === undefined || later.some(({ outcome }) => outcome === undefined)) return
+  const outcomes = later.flatMap(({ outcome }) => (outcome === undefined ? [] : [outcome]))
+  const bad = outcomes.find((outcome) => outcome._tag !== "Acknowledged")
+  if (bad !== undefined) {
+    const free = outcomes.flatMap((outcome) => (outcome._tag === "Free" ? [outcome] : []))
+    if (free.length < outcomes.length) return endBroken(state, first.original.seq, "no", bad.error, out, false)
+    // Nothing arrived at all: every number is free.
+    for (const { rejected, seq } of free) if (rejected && !state.rejected.includes(seq)) state.rejected.push(seq)
+    return end(state, { _tag: "Failed", error: bad.error }, out)
+  }
+  if (first.outcome === undefined) return send(state, first, out)
+  if (first.outcome._tag === "Acknowledged") {
+    state.next = first.original.seq + active.pieces.length
+    return end(state, { _tag: "Accepted" }, out)
+  }
+  const applied = first.outcome._tag === "Lost" ? first.outcome.applied : "no"
+  endBroken(state, first.original.seq, applied, first.outcome.error, out, false)
+}
+
+const resendRecorded = (state: State, active: Active, index: number, out: Array<Command>): void => {
+  const piece = active.pieces[index]
+  if (piece === undefined) return end(state, { _tag: "Accepted" }, out)
+  if (active.operation.recorded?.[index]?.hasBytes !== true)
+    return endPiece(state, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
+  decideResend(state, piece, out)
+}
+
+const onRecordedPiece = (
+  state: State,
+  active: Active,
+  piece: Piece,
+  outcome: PieceOutcome,
+  out: Array<Command>,
+): void => {
+  switch (outcome._tag) {
+    case "Acknowledged":
+      return resendRecorded(state, active, piece.index + 1, out)
+    case "NameTaken":
+      return end(state, { _tag: "Failed", error: outcome.error }, out, false)
+    case "Free":
+      return endBroken(state, piece.original.seq, "unknown", outcome.error, out, false)
+    case "Lost":
+      return endBroken(state, piece.original.seq, outcome.applied, outcome.error, out, false)
+  }
+}
+
+/** Presumes the number of a rejected request free, unless this server is known to consume it. */
+const reject = (state: State, seq: number): void => {
+  if (state.traits.rejectionConsumesSeq) state.next = seq + 1
+  else if (!state.rejected.includes(seq)) state.rejected.push(seq)
+}
+
+const end = (state: State, outcome: Outcome, out: Array<Command>, withdraws = true): void => {
+  const { active } = state
+  if (active === undefined) return
+  if (withdraws && state.journaled && active.intents.length > 0)
+    out.push({ _tag: "Note", entries: active.intents.map((seq) => ({ _tag: "Withdrawn", seq })) })
+  state.active = undefined
+  state.probing = undefined
+  complete(active.operation, outcome, out)
+  if (outcome._tag === "Accepted") return
+  const [next] = state.queue
+  if (next?.follows !== active.operation.id) return
+  state.queue.shift()
+  complete(next, outcome, out)
+}
+
+const endBroken = (
+  state: State,
+  seq: number,
+  applied: Broken["applied"],
+  error: number,
+  out: Array<Command>,
+  withdraws: boolean,
+): void => {
+  const broken: Broken = { operation: state.active?.operation.name ?? "", seq, applied, error }
+  state.broken = broken
+  end(state, { _tag: "Broken", broken }, out, withdraws)
+  breakOff(state, broken, out)
+}
+
+/** Ends everything that is queued, unless it clears what a partly accepted batch left behind. */
+const breakOff = (state: State, broken: Broken, out: Array<Command>): void => {
+  state.broken ??= broken
+  endQueued(
+    state,
+    (operation) => {
+      const obstructs = obstacle(state, operation)
+      return obstructs && { _tag: "Broken", broken: obstructs }
+    },
+    out,
+  )
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Results
+// ---------------------------------------------------------------------------------------------------------------------
+
+const settle = (state: State, event: Extract<Event, { readonly _tag: "Settled" }>, out: Array<Command>): void => {
+  const { requestId, result, seq } = event
+  state.unsettled = without(state.unsettled, seq)
+  switch (result) {
+    case "Succeeded":
+      if (state.proven === undefined || state.proven.seq < seq) state.proven = { seq, requestId }
+      state.failed = state.failed.filter((other) => other > seq)
+      break
+    case "Failed":
+      if (state.proven === undefined || state.proven.seq < seq)
+        state.failed = [...without(state.failed, seq), seq].toSorted((a, b) => a - b)
+      break
+    case "Conflict": {
+      if (event.conflictMeansNameTaken) break
+      const [firstFailed] = state.failed
+      // Some servers notice only when they carry a request out. If it was sent twice, the first may have been applied.
+      if (event.inDoubt)
+        breakOff(state, { operation: event.operation, seq, applied: "unknown", error: event.error }, out)
+      // Nothing since the failed request has counted, so the next operation takes its number again.
+      else if (firstFailed !== undefined && firstFailed < seq) state.retake = firstFailed
+      break
+    }
+    case "Unknown":
+      break
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Finding out whether the server deduplicates
+// ---------------------------------------------------------------------------------------------------------------------
+
+const undecided = ({ active }: State): Array<Piece> =>
+  active === undefined ? [] : active.pieces.filter(({ phase }) => phase === "Deciding")
+
+/** Asks with a number that is certainly used, or waits for one. Finds out once, however many pieces are in doubt. */
+const probe = (state: State, out: Array<Command>): void => {
+  const { active } = state
+  const [piece] = undecided(state)
+  if (active === undefined || piece === undefined) return
+  if (state.proven !== undefined) {
+    const { requestId, seq } = state.proven
+    state.probing = { _tag: "Used", seq }
+    out.push({ _tag: "Probe", seq, requestId, variant: "first" })
+    return
+  }
+  // Parallel pieces have no results before the first piece is sent.
+  const before = active.mode === "Parallel" ? active.pieces[0]?.original.seq : piece.current.seq
+  if (before !== undefined && state.unsettled.some((seq) => seq < before)) {
+    state.probing = { _tag: "AwaitingResult" }
+    out.push({ _tag: "AwaitResult" })
+    return
+  }
+  state.probing = { _tag: "Zero", piece: piece.index }
+  out.push({ _tag: "Probe", seq: 0, requestId: undefined, variant: "first" })
+}
+
+const onProbed = (
+  state: State,
+  answer: Extract<Event, { readonly _tag: "Probed" }>["answer"],
+  requestId: string | undefined,
+  out: Array<Command>,
+): void => {
+  const { probing } = state
+  const refusesReuse = answer === "Conflict" || answer === "SameRequest"
+  switch (probing?._tag) {
+    case "Used":
+      if (refusesReuse) return probed(state, true, out)
+      if (answer === "Executed") return probed(state, false, out)
+      return probed(state, undefined, out)
+    case "Zero":
+      // Not every server counts the creation of the model: only a refusal says something.
+      if (refusesReuse) return probed(state, true, out)
+      return probeOwn(state, probing.piece, out)
+    case "Own":
+      return onOwnProbed(state, probing, answer, requestId, out)
+    default:
+      return
+  }
+}
+
+/** Sends a harmless request under the number in doubt: refused, the number is taken; carried out, it was free. */
+const probeOwn = (state: State, index: number, out: Array<Command>): void => {
+  const { active } = state
+  const piece = active?.pieces[index]
+  // A recorded request can't change its number, and parallel pieces would have to change all of theirs.
+  if (active?.mode !== "Serial" || piece === undefined || piece.absences >= maxAbsences)
+    return probed(state, undefined, out)
+  state.probing = { _tag: "Own", piece: index, first: undefined }
+  out.push({ _tag: "Probe", seq: piece.current.seq, requestId: undefined, variant: "first" })
+}
+
+const onOwnProbed = (
+  state: State,
+  probing: Extract<Probing, { readonly _tag: "Own" }>,
+  answer: Extract<Event, { readonly _tag: "Probed" }>["answer"],
+  requestId: string | undefined,
+  out: Array<Command>,
+): void => {
+  const piece = state.active?.pieces[probing.piece]
+  if (piece === undefined) return
+  if (probing.first === undefined) {
+    if (answer === "Conflict") return probed(state, true, out)
+    if (answer !== "Executed" || requestId === undefined) return probed(state, undefined, out)
+    state.probing = { ...probing, first: requestId }
+    // With other bytes: a server that compares bodies would take the same ones for the same request.
+    out.push({ _tag: "Probe", seq: piece.current.seq, requestId, variant: "second" })
+    return
+  }
+  if (answer === "Executed") return probed(state, false, out)
+  // The same id for another body: the first answer may have been for the lost request.
+  if (answer !== "Conflict") return probed(state, undefined, out)
+  piece.absent = true
+  piece.absences++
+  state.proven = { seq: piece.current.seq, requestId: probing.first }
+  probed(state, true, out)
+}
+
+const probed = (state: State, deduplicates: boolean | undefined, out: Array<Command>): void => {
+  state.probing = undefined
+  if (deduplicates !== undefined) learn(state, { deduplicates }, out)
+  for (const piece of undecided(state)) {
+    // A number that a probe used is not resent: its final failure moves the request to the next number.
+    resendDecided(state, piece, deduplicates === true && !piece.absent, out)
+  }
+}

@@ -1,0 +1,92 @@
+/** The polling fiber of an acknowledged request. */
+import * as Cause from "effect/Cause"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Option from "effect/Option"
+import type * as Scope from "effect/Scope"
+import type * as ApiFuture from "../../ApiFuture.ts"
+import { type ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../../TinkerError.ts"
+import { Attached } from "../futures/Telling.ts"
+import { OneShot } from "../runtime/OneShot.ts"
+import { timeOf } from "../util/MonotonicClock.ts"
+import { Watched } from "../util/ObservableValue.ts"
+import { redactor } from "../util/Redact.ts"
+import { shorten } from "../util/Text.ts"
+
+export interface AcknowledgedRequest {
+  readonly seq: number
+  readonly requestId: string
+  /** It was sent more than once, or by a previous process. */
+  readonly inDoubt: boolean
+  /** How long submitting took, in milliseconds. */
+  readonly submittedIn?: number | undefined
+}
+
+export interface Options<B> {
+  readonly futures: ApiFuture.Service
+  /** Where the fiber lives. */
+  readonly scope: Scope.Scope
+  readonly kind: ApiFuture.Kind<B>
+  readonly wait: ApiFuture.Options
+  readonly request: AcknowledgedRequest
+  /** Why the client ended, if it did. */
+  readonly endedBy: () => ClientClosed | SessionLost | undefined
+  /** Called before waiting callers are resumed. */
+  readonly onExit: (exit: Exit.Exit<B, FutureError>) => void
+}
+
+/** Forks the fiber. Whoever waits for the future is resumed however the fiber ends. */
+export const start = <B>(options: Options<B>): Effect.Effect<ApiFuture.ApiFuture<B>> =>
+  Effect.withFiberRuntime((fiber) => {
+    const { futures, kind, onExit, request, scope, wait } = options
+    const since = timeOf(fiber).clock.unsafeCurrentTimeMillis()
+    const queue = new Watched<ApiFuture.QueueState>({ state: "submitted", reason: Option.none(), since })
+    const result = new OneShot<B, FutureError>()
+    const polling = futures.follow(kind, request.requestId, {
+      ...wait,
+      submittedIn: request.submittedIn,
+      onTurn: (state) => {
+        if (state !== queue.current) queue.set(state)
+      },
+    })
+    return Effect.map(Effect.forkIn(Effect.interruptible(polling), scope), (poller) => {
+      // From outside: a fiber that was interrupted before its first step never runs anything of its own.
+      poller.addObserver((exit) => {
+        const outcome = outcomeOf(options, exit)
+        try {
+          onExit(outcome)
+        } finally {
+          result.done(outcome)
+        }
+      })
+      return new Attached(request.requestId, result, queue)
+    })
+  })
+
+/** Returns what a caller gets: the result, its error, or why the client ended. Never the fiber's interruption. */
+const outcomeOf = <B>(
+  { endedBy, kind, request }: Options<B>,
+  exit: Exit.Exit<B, FutureError>,
+): Exit.Exit<B, FutureError> => {
+  if (Exit.isSuccess(exit)) return exit
+  const failure = Option.orElse(Cause.failureOption(exit.cause), () => Option.fromNullable(endedBy()))
+  if (Option.isSome(failure)) return Exit.fail(failure.value)
+  return Exit.fail(
+    new RequestFailed({
+      operation: kind.type,
+      requestId: Option.some(request.requestId),
+      reason: "PollerDied",
+      detail: firstLine(exit.cause),
+      cause: exit.cause,
+    }),
+  )
+}
+
+/** Returns the first line of a cause, which may be anything, even something that can't be printed. */
+const firstLine = (cause: Cause.Cause<unknown>): string => {
+  try {
+    return shorten(redactor([])(Cause.pretty(cause).split("\n")[0] ?? ""))
+  } catch {
+    return "the cause can't be printed"
+  }
+}

@@ -1,11 +1,12 @@
 /** One attempt at a request: one HTTP exchange with its headers, redirects and deadline. */
+import type * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
 import type { Cancel, Outgoing } from "../../http/HttpDirect.ts"
-import type { Purpose } from "../../protocol/Endpoint.ts"
+import type { Endpoint, Rendered } from "../../protocol/Endpoint.ts"
 import type { TinkerError } from "../../TinkerError.ts"
 import type { Meter } from "../runtime/Meters.ts"
 import type { Timeouts } from "../runtime/Timeouts.ts"
@@ -43,14 +44,11 @@ export interface Answered extends AttemptError.Facts {
 /** What all attempts of one logical request share. */
 export interface Sent extends RequestHeaders.Sent {
   readonly fiber: Fiber.RuntimeFiber<unknown, unknown>
-  readonly operation: string
-  readonly purpose: Purpose
-  readonly method: Outgoing["method"]
+  readonly endpoint: Endpoint<never, unknown>
+  readonly rendered: Rendered
   readonly url: string
-  readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
-  readonly redirect: "follow" | "manual"
   readonly startedAt: number
-  readonly clock: AttemptError.Facts["clock"]
+  readonly clock: Clock.Clock
   /** The span of the request, if there is a tracer. */
   readonly trace: Trace | undefined
   readonly bodyUse: BodyUse | undefined
@@ -62,9 +60,6 @@ const isRedirect = (status: number) => status >= 300 && status < 400
 
 /** Ends once: with its response, at its deadline, or when it is stopped. */
 export class Attempt<A> implements Answered {
-  readonly operation: string
-  readonly startedAt: number
-  readonly clock: AttemptError.Facts["clock"]
   readonly retryCount: number
   readonly sent: Sent
   private readonly http: Http
@@ -91,35 +86,48 @@ export class Attempt<A> implements Answered {
     this.http = http
     this.route = route
     this.sent = sent
-    this.operation = sent.operation
-    this.startedAt = sent.startedAt
-    this.clock = sent.clock
     this.token = token
     this.retryCount = retryCount
     this.onExit = onExit
   }
 
+  get operation(): string {
+    return this.sent.endpoint.operation
+  }
+
+  get startedAt(): number {
+    return this.sent.startedAt
+  }
+
+  get clock(): Clock.Clock {
+    return this.sent.clock
+  }
+
   /** Removes the token and all other secrets of the request from a text. */
-  readonly redact = (text: string): string => redactor([this.token, ...this.sent.secrets()])(text)
+  get redact(): (text: string) => string {
+    return (text) => redactor([this.token, ...this.sent.secrets()])(text)
+  }
 
   start(): Stop {
-    const { body, bodyUse, method, purpose, timeout, url } = this.sent
+    const { bodyUse, endpoint, rendered, timeout, url } = this.sent
     const { headers, meter } = this.route
+    const { body, method } = rendered
     meter?.began(body?.bytes.length ?? 0, this.retryCount > 0)
     this.exchange({
       method,
       url,
-      purpose,
+      purpose: endpoint.purpose,
       headers: RequestHeaders.ofAttempt(headers, this.sent, this.token, this.retryCount),
       body: body?.bytes,
       onBodySent: bodyUse?.sent,
     })
+    if (this.isOver) return noop
     // Started after the request: a response that comes at the deadline counts.
-    if (!this.isOver) this.clearDeadline = this.http.timeouts.after(timeout, this.expire)
-    return this.stop
+    this.clearDeadline = this.http.timeouts.after(timeout, () => this.expire())
+    return () => this.stop()
   }
 
-  private readonly stop: Stop = () => {
+  private stop(): Effect.Effect<unknown> {
     this.isStopped = true
     this.over()
     return this.letGo()
@@ -169,7 +177,7 @@ export class Attempt<A> implements Answered {
     // Browsers hide a redirect behind status 0.
     if (status === 0) return this.unexpected(answer, "Redirect", "the browser does not tell where")
     if (isRedirect(status)) {
-      if (this.sent.redirect === "manual") return this.route.receive(answer, this)
+      if (this.sent.endpoint.redirect === "manual") return this.route.receive(answer, this)
       const location = headers["location"]
       if (location !== undefined && this.outgoing !== undefined) {
         const next =
@@ -190,7 +198,7 @@ export class Attempt<A> implements Answered {
     return Exit.fail(AttemptError.unexpected(this, reply, reason, detail))
   }
 
-  private readonly expire = (): void => {
+  private expire(): void {
     if (!this.over()) return
     runToExit(this.sent.fiber, this.letGo(), () => {
       if (!this.isStopped) this.report(Exit.fail(AttemptError.timedOut(this, this.sent.timeout)))

@@ -10,14 +10,13 @@ import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
-import * as Fiber from "effect/Fiber"
-import * as FiberId from "effect/FiberId"
+import type * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as HttpDirect from "../../http/HttpDirect.ts"
 import { CorruptBody, Disconnected, type HttpFailure, isHttpFailure, NotSent } from "../../http/HttpFailure.ts"
 import { HttpPurpose } from "../../http/HttpPurpose.ts"
-import { runBeside } from "../util/RunBeside.ts"
+import { runToExit } from "../util/RunBeside.ts"
 
 /** A response. If it was opened for streaming, `body` is empty and `response` has the unread body. */
 export interface Reply extends HttpDirect.Incoming {
@@ -63,14 +62,12 @@ const adapt = (
       ),
       { onSuccess: answered, onFailure: failedBy },
     )
-    const running = runBeside(fiber, inContext(request, exchange))
-    running.addObserver((exit) => {
+    const stop = runToExit(fiber, inContext(request, exchange), (exit) => {
       if (!isCancelled) done(Exit.isSuccess(exit) ? exit.value : { _tag: "Died", cause: exit.cause })
     })
     return () => {
       isCancelled = true
-      running.unsafeInterruptAsFork(FiberId.none)
-      return Fiber.await(running)
+      return stop()
     }
   }
 }

@@ -107,14 +107,9 @@ const always = () => Effect.succeed(true)
  */
 export class Request<A> implements Sent {
   readonly fiber: AnyFiber
-  readonly operation: string
-  readonly purpose: Sent["purpose"]
-  readonly method: Sent["method"]
+  readonly rendered: Endpoint.Rendered
   readonly url: string
-  readonly body: Sent["body"]
   readonly headers: Sent["headers"]
-  readonly scheme: Sent["scheme"]
-  readonly redirect: Sent["redirect"]
   readonly idempotencyKey: string
   readonly timeout: number
   readonly clock: Sent["clock"]
@@ -124,7 +119,6 @@ export class Request<A> implements Sent {
 
   private readonly client: Client
   private readonly prepared: Prepared<A>
-  private readonly rendered: Endpoint.Rendered
   private readonly options: Options
   private readonly auth: Auth
   private readonly relearn: Relearn
@@ -158,12 +152,6 @@ export class Request<A> implements Sent {
     this.auth = auth
     this.relearn = relearn
     this.onExit = onExit
-    this.operation = endpoint.operation
-    this.purpose = endpoint.purpose
-    this.scheme = endpoint.scheme
-    this.redirect = endpoint.redirect
-    this.method = rendered.method
-    this.body = rendered.body
     this.url = urlOf(client, prepared, rendered)
     this.timeout = timeoutOf(prepared, options)
     this.idempotencyKey = options.idempotencyKey ?? idempotencyKey()
@@ -174,29 +162,38 @@ export class Request<A> implements Sent {
     this.bodyUse = options.onBodySent === undefined ? undefined : new BodyUse(options.onBodySent)
   }
 
+  get endpoint(): Endpoint.Endpoint<never, unknown> {
+    return this.prepared.endpoint
+  }
+
   secrets(): ReadonlyArray<Redacted.Redacted<string>> {
     // A server may repeat the secrets of an input in its response.
     return [...this.client.secrets, ...secretsIn(this.options.headers ?? {}), ...this.rendered.secrets]
   }
 
   start(): Stop {
-    if (this.client.isClosed) this.end(this.closed())
-    else {
-      try {
-        this.trace?.attribute("http.request.method", this.method)
-        this.trace?.attribute("http.request.body.size", this.body?.bytes.length ?? 0)
-      } catch (cause) {
-        // A tracer that throws ends the request, not the caller.
-        this.end(Exit.die(cause))
-      }
-      if (!this.isOver) this.obtainToken()
-    }
-    return this.stop
+    const refusal = this.client.isClosed ? this.closed() : this.describe()
+    if (refusal === undefined) this.obtainToken()
+    else this.end(refusal)
+    return this.isOver ? noop : () => this.stop()
   }
 
-  private readonly stop: Stop = () => {
+  private stop(): Effect.Effect<unknown> {
     this.isOver = true
     return this.stopStep()
+  }
+
+  /** Describes the request in its span. A tracer that throws ends the request, not the caller. */
+  private describe(): Exit.Exit<never, never> | undefined {
+    if (this.trace === undefined) return undefined
+    const { body, method } = this.rendered
+    try {
+      this.trace.attribute("http.request.method", method)
+      this.trace.attribute("http.request.body.size", body?.bytes.length ?? 0)
+      return undefined
+    } catch (cause) {
+      return Exit.die(cause)
+    }
   }
 
   private obtainToken(): void {
@@ -230,7 +227,7 @@ export class Request<A> implements Sent {
 
   private failed(error: TinkerError): void {
     const state = { isRenewed: this.isRenewed, hasOwnPolicy: this.options.retryPolicy !== undefined }
-    switch (nextStep(this.prepared.endpoint, error, state)) {
+    switch (nextStep(this.endpoint, error, state)) {
       case "Renew":
         return this.renewToken(error)
       case "Retry":
@@ -286,7 +283,7 @@ export class Request<A> implements Sent {
   }
 
   private closed(): Exit.Exit<never, TinkerError> {
-    return Exit.fail(new ClientClosed({ operation: this.operation }))
+    return Exit.fail(new ClientClosed({ operation: this.endpoint.operation }))
   }
 
   private end(exit: Exit.Exit<A, TinkerError>): void {

@@ -1,6 +1,7 @@
 /** The headers of every request, in the order in which they are sent. */
 import * as Redacted from "effect/Redacted"
 import type { Platform } from "../../http/Host.ts"
+import type { Endpoint, Rendered } from "../../protocol/Endpoint.ts"
 import { version } from "../../protocol/Version.ts"
 import type * as TinkerConfig from "../../TinkerConfig.ts"
 import { reveal } from "../util/Redact.ts"
@@ -9,11 +10,10 @@ type Headers = Readonly<Record<string, string>>
 
 /** What the headers of one attempt depend on. */
 export interface Sent {
-  readonly method: string
-  readonly body: { readonly contentType: string } | undefined
+  readonly endpoint: Pick<Endpoint<never, unknown>, "scheme">
+  readonly rendered: Pick<Rendered, "method" | "body">
   /** The headers of the call. They replace all others but those of the protocol itself. */
   readonly headers: Headers
-  readonly scheme: "x-api-key" | "bearer"
   readonly idempotencyKey: string
   /** In milliseconds. */
   readonly timeout: number
@@ -36,14 +36,14 @@ export const common = (config: TinkerConfig.Service, platform: Platform): Header
 export const ofEndpoint = (common: Headers, endpoint: Headers): ReadonlyArray<string> =>
   Object.entries({ ...common, ...endpoint }).flat()
 
-/** Returns all headers of an attempt, names and values in turn. */
+/** Returns all headers of an attempt, names and values in turn. `shared` are those of its endpoint. */
 export const ofAttempt = (
-  endpoint: ReadonlyArray<string>,
-  { body, headers, idempotencyKey, method, scheme, timeout }: Sent,
+  shared: ReadonlyArray<string>,
+  { endpoint: { scheme }, headers, idempotencyKey, rendered: { body, method }, timeout }: Sent,
   token: Redacted.Redacted<string>,
   retryCount: number,
 ): ReadonlyArray<string> => {
-  const all = endpoint.slice()
+  const all = shared.slice()
   for (const name of Object.keys(headers)) set(all, name, headers[name] ?? "")
   if (scheme === "bearer") set(all, "authorization", `Bearer ${Redacted.value(token)}`)
   else set(all, "x-api-key", Redacted.value(token))

@@ -9,7 +9,7 @@ import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
-import { runBeside, surroundings } from "../util/RunBeside.ts"
+import { surroundings } from "../util/RunBeside.ts"
 import { clockOf, preciseUptime } from "../util/MonotonicClock.ts"
 
 export interface Timeouts {

@@ -2,6 +2,7 @@
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import { exitOf, noop, type Stop } from "./Callback.ts"
 
@@ -37,5 +38,8 @@ export const runToExit = <A, E>(
   // The exit is a value: the runtime logs fibers that fail as unhandled.
   const running = runBeside(fiber, Effect.exit(work))
   running.addObserver((exit) => onExit(Exit.flatten(exit)))
-  return () => Fiber.interrupt(running)
+  return () => {
+    running.unsafeInterruptAsFork(FiberId.none)
+    return Fiber.await(running)
+  }
 }

@@ -197,6 +197,10 @@ describe("what is written", () => {
   )
 })
 
+/** Every place for `test:all`, and else every fifth. */
+const places = (from: number, to: number) =>
+  range(from, to).filter((i) => process.env["TINKER_TESTS"] === "all" || i % 5 === 0 || i === to - 1)
+
 describe("a file that was cut", () => {
   it.live("at any byte tells the records that were complete, and goes on behind them", () =>
     inDirectory((dir) =>
@@ -206,7 +210,7 @@ describe("a file that was cut", () => {
         const ends = yield* written(path, few)
         const whole = yield* contentsOf(path)
         expect(whole.length).toBe(ends.at(-1))
-        yield* every(range(0, whole.length + 1), (length) =>
+        yield* every(places(0, whole.length + 1), (length) =>
           Effect.gen(function* () {
             const cut = join(dir, `cut-${length}`)
             yield* Effect.promise(() => writeFile(cut, whole.subarray(0, length)))
@@ -249,7 +253,7 @@ describe("a file that is damaged", () => {
         const few = entries.slice(0, 4)
         const ends = yield* written(path, few)
         const whole = yield* contentsOf(path)
-        yield* every(range(0, ends.at(-2)!), (at) =>
+        yield* every(places(0, ends.at(-2)!), (at) =>
           Effect.gen(function* () {
             const damaged = join(dir, `damaged-${at}`)
             const copy = Buffer.from(whole)

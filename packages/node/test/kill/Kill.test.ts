@@ -1,5 +1,5 @@
 // A training run whose process is killed again and again, at whatever moment, on every kind of server. `TINKER_KILLS`
-// says how often per kind (default: 6), `TINKER_KILL_SEED` repeats a choice of moments.
+// says how often per kind (default: 6 in `test:all`, else 2), `TINKER_KILL_SEED` repeats a choice of moments.
 import { type ChildProcess, spawn } from "node:child_process"
 import { readdir } from "node:fs/promises"
 import { join } from "node:path"
@@ -9,7 +9,7 @@ import { Effect, Option, Random, Schedule } from "effect"
 import { bundle, directory } from "./bundle.ts"
 import type { Done, Ending, Plan } from "./control.ts"
 
-const kills = Number(process.env["TINKER_KILLS"] ?? 6)
+const kills = Number(process.env["TINKER_KILLS"] ?? (process.env["TINKER_TESTS"] === "all" ? 6 : 2))
 const seed = process.env["TINKER_KILL_SEED"] ?? String(Date.now())
 /** More than so many lives come to. */
 const steps = 4 * kills

@@ -571,7 +571,7 @@ describe("whoever waits resumes", () => {
   const opened = (replies: Replies) =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const context = yield* VirtualTime.run(Layer.buildWithScope(layer(replies), scope))
+      const context = yield* Layer.buildWithScope(layer(replies), scope)
       return { context, scope, futures: Context.get(context, ApiFuture.Futures) }
     })
 

@@ -53,4 +53,19 @@ describe("workspace", () => {
       expect(missing.toSorted(), name).toEqual(byPathOnly.get(name) ?? [])
     }
   })
+
+  it("runs every test, and in full what has a short form", () => {
+    const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
+    expect(scripts).toMatchObject({ test: "vitest run", "test:all": "TINKER_TESTS=all vitest run" })
+    const steps = readFileSync(join(root, ".ci/run"), "utf8").matchAll(/^step pnpm (\S+)$/gm)
+    expect([...steps].map(([, step]) => step)).toEqual(expect.arrayContaining(["test", "test:all"]))
+    // `test:all` finds the files by this; it does not look into what they import.
+    const helpers = ["test", ...packages.map((name) => `packages/${name}/test`)].flatMap((folder) =>
+      readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+        .filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"))
+        .filter((file) => readFileSync(join(root, folder, file), "utf8").includes("TINKER_TESTS"))
+        .map((file) => `${folder}/${file}`),
+    )
+    expect(helpers).toEqual([])
+  })
 })

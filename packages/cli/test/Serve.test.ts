@@ -48,6 +48,9 @@ const runMain = (...args: ReadonlyArray<string>) =>
     return [code, lines.join("\n")] as const
   })
 
+/** How many steps there are, and after which of them the server is killed: more than once for `test:all`. */
+const [steps, kills] = process.env["TINKER_TESTS"] === "all" ? [9, [3, 6]] : [5, [2]]
+
 describe("tinkerfx serve", () => {
   it.live(
     "tinkerfx serve prints its URL, serves training, and exits with 0 on SIGTERM",
@@ -78,7 +81,7 @@ describe("tinkerfx serve", () => {
       Effect.gen(function* () {
         const quiet = yield* Process.serve("--port", "0")
         const expected = yield* Effect.provide(
-          train(9, () => Effect.void),
+          train(steps, () => Effect.void),
           clients(quiet.url),
         )
         yield* quiet.end("SIGINT")
@@ -93,8 +96,8 @@ describe("tinkerfx serve", () => {
         })
         const scope = yield* Effect.scope
         const losses = yield* Effect.provide(
-          train(9, (step) =>
-            step === 3 || step === 6 ? Effect.provideService(kill, Scope.Scope, scope) : Effect.void,
+          train(steps, (step) =>
+            kills.includes(step) ? Effect.provideService(kill, Scope.Scope, scope) : Effect.void,
           ),
           clients(url),
         )

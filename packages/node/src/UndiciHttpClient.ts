@@ -399,12 +399,17 @@ const sendDirect =
         )
       }
     }
-    exchange.begin(pool, (settled) => {
-      isAnswered = settled === undefined
-      if (settled !== undefined) {
-        fail(isRefused(settled.error) ? new HttpDirect.Unsendable({ cause: settled.error }) : toFailure(settled))
-      }
-    })
+    const begin = () =>
+      exchange.begin(pool, (settled) => {
+        isAnswered = settled === undefined
+        if (settled !== undefined) {
+          fail(isRefused(settled.error) ? new HttpDirect.Unsendable({ cause: settled.error }) : toFailure(settled))
+        }
+      })
+    // A poll waits on the server anyway: it leaves after what was submitted in this turn of the event loop. undici
+    // writes to a connection that was just used only in the next turn.
+    if (request.purpose === "retrieve") setImmediate(() => !isAborted && begin())
+    else begin()
     return () => {
       isAborted = true
       exchange.abort()

@@ -406,6 +406,6 @@ describe("Archive", () => {
           }),
         ),
       ),
-    { fastCheck: { numRuns: 100 } },
+    { fastCheck: { numRuns: process.env["TINKER_TESTS"] === "all" ? 100 : 25 } },
   )
 })

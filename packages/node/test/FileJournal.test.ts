@@ -190,6 +190,10 @@ describe("FileJournal entries", () => {
   )
 })
 
+/** Every position in `test:all`, otherwise every fifth. */
+const places = (from: number, to: number) =>
+  range(from, to).filter((i) => process.env["TINKER_TESTS"] === "all" || i % 5 === 0 || i === to - 1)
+
 describe("truncated FileJournal", () => {
   it.live("a journal truncated at any byte keeps its complete records and can be continued", () =>
     inDirectory((dir) =>
@@ -199,7 +203,7 @@ describe("truncated FileJournal", () => {
         const ends = yield* written(path, few)
         const whole = yield* contentsOf(path)
         expect(whole.length).toBe(ends.at(-1))
-        yield* every(range(0, whole.length + 1), (length) =>
+        yield* every(places(0, whole.length + 1), (length) =>
           Effect.gen(function* () {
             const cut = join(dir, `cut-${length}`)
             yield* Effect.promise(() => writeFile(cut, whole.subarray(0, length)))
@@ -242,7 +246,7 @@ describe("damaged FileJournal", () => {
         const few = entries.slice(0, 4)
         const ends = yield* written(path, few)
         const whole = yield* contentsOf(path)
-        yield* every(range(0, ends.at(-2)!), (at) =>
+        yield* every(places(0, ends.at(-2)!), (at) =>
           Effect.gen(function* () {
             const damaged = join(dir, `damaged-${at}`)
             const copy = Buffer.from(whole)

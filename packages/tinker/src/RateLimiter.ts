@@ -97,8 +97,12 @@ export interface Limiter {
   readonly sampling: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
-  /** A place for such a submission at once, if nobody waits for one and one is free: gives the way to leave it. */
-  readonly samplingNow: (bytes: number) => (() => void) | undefined
+  /**
+   * The callback form of `sampling` and `backOff`.
+   *
+   * @internal
+   */
+  readonly samplingGate: Pick<Gate.Gate<ClientClosed>, "enter" | "backOff">
   /** As `sampling`, for the submission of training data: only the byte budget counts. */
   readonly training: (
     bytes: number,
@@ -201,9 +205,9 @@ const makeLimiter: Effect.Effect<Limiter, never, Scope.Scope> = Effect.gen(funct
   const training = yield* Gate.make({ limit: Number.POSITIVE_INFINITY, budget: defaults.trainingBytes, closed })
   const limiter: Limiter = {
     sampling: (bytes) => sampling.withPlace(bytes),
-    samplingNow: (bytes) => sampling.enterNow(bytes),
+    samplingGate: sampling,
     training: (bytes) => training.withPlace(bytes),
-    backOff: (duration) => sampling.backOff(duration),
+    backOff: (duration) => Effect.sync(() => sampling.backOff(duration)),
     window: sampling.window,
     configure: ({ sampleBytes, trainingBytes }) =>
       Effect.zipRight(

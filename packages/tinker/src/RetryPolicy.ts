@@ -12,6 +12,7 @@ import * as Random from "effect/Random"
 import * as Schedule from "effect/Schedule"
 import * as ScheduleDecision from "effect/ScheduleDecision"
 import * as ScheduleInterval from "effect/ScheduleInterval"
+import * as Delays from "./internal/core/Delays.ts"
 import { isBillingStop, isRetryable, type TinkerError } from "./TinkerError.ts"
 
 /**
@@ -58,7 +59,7 @@ export interface Progress {
  * @since 0.1.0
  * @category constants
  */
-export const billingInterval: number = 5_000
+export const billingInterval: number = Delays.billingInterval
 
 /** The server's wish is obeyed exactly in this range; beyond it, as in the reference, it is ignored, not capped. */
 const longestRetryAfter = 60_000
@@ -108,27 +109,13 @@ export const serverDelay = (error: TinkerError): Option.Option<number> =>
  * @since 0.1.0
  * @category constants
  */
-export const firstDelay: number = 20
-
-const secondDelay = 250
-
-/**
- * Doubling from `base`, in milliseconds; before that nearly at once, and a second time soon, unless the server asked for
- * fewer requests.
- *
- * @internal
- */
-export const doubling = (base: number, retries: number, error: { readonly _tag: string }): number => {
-  if (error._tag === "RateLimited") return base * 2 ** retries
-  if (retries < 2) return Math.min(retries === 0 ? firstDelay : secondDelay, base)
-  return base * 2 ** (retries - 1)
-}
+export const firstDelay: number = Delays.firstDelay
 
 /** Exponential, times a factor in (0.75, 1]. */
 const backOff = (options: Options, error: TinkerError, { random, retries }: Progress): number => {
   const base = Duration.toMillis(options.base ?? "500 millis")
   const cap = Duration.toMillis(options.cap ?? "10 seconds")
-  return Math.min(doubling(base, retries, error), cap) * (1 - 0.25 * random)
+  return Math.min(Delays.doubling(base, retries, error._tag === "RateLimited"), cap) * (1 - 0.25 * random)
 }
 
 interface State {

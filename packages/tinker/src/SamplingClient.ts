@@ -27,7 +27,7 @@ import * as Checkpoint from "./Checkpoint.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/codec/Invalid.ts"
 import { lazy } from "./internal/util/Lazy.ts"
 import { Remembered } from "./internal/util/StructuralCache.ts"
-import * as SampleFlow from "./internal/sampling/SampleFlow.ts"
+import * as SampleDriver from "./internal/sampling/SampleDriver.ts"
 import * as SingleFlight from "./internal/util/SingleFlight.ts"
 import * as ModelInput from "./ModelInput.ts"
 import type { RateLimiter } from "./RateLimiter.ts"
@@ -165,7 +165,7 @@ const RequestType = lazy(() => Schema.typeSchema(Sampling.SampleRequest))
 const known = new Remembered<true>({ prompt: true })
 
 /** All that can be wrong with a request is found here, before it waits for anything. */
-const checkRequest = (request: Request): Result<SampleFlow.Input> => {
+const checkRequest = (request: Request): Result<SampleDriver.Input> => {
   if (!Predicate.isRecord(request)) {
     return invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
   }
@@ -177,7 +177,7 @@ const checkRequest = (request: Request): Result<SampleFlow.Input> => {
   const { params, prompt, targetPromptLogprobs, ...rest } = request
   const model = ModelInput.from(prompt, "sample.prompt")
   if (Either.isLeft(model)) return Either.left(model.left)
-  const input: SampleFlow.Input = { ...rest, prompt: model.right, samplingParams: params }
+  const input: SampleDriver.Input = { ...rest, prompt: model.right, samplingParams: params }
   if (targetPromptLogprobs === undefined) {
     if (known.find(input) === true) return Either.right(input)
     return Either.map(checkInput(input), (checked) => {
@@ -190,7 +190,7 @@ const checkRequest = (request: Request): Result<SampleFlow.Input> => {
   )
 }
 
-const checkInput = (input: SampleFlow.Input): Result<SampleFlow.Input> => {
+const checkInput = (input: SampleDriver.Input): Result<SampleDriver.Input> => {
   const request = { ...input, samplingSessionId: "", seqId: 0 }
   return Either.mapBoth(ParseResult.decodeUnknownEither(RequestType, { onExcessProperty: "error" })(request), {
     onRight: () => input,
@@ -202,7 +202,7 @@ const checkInput = (input: SampleFlow.Input): Result<SampleFlow.Input> => {
   })
 }
 
-interface Parts extends SampleFlow.Parts {
+interface Parts extends SampleDriver.Parts {
   readonly options: Options
 }
 
@@ -213,22 +213,22 @@ const makeClient = (
     const { options: clientOptions, samplingSessionId, session } = parts
     const config = yield* Config.TinkerConfig
     const { call } = yield* Transport
-    const flow = yield* SampleFlow.make(parts)
+    const driver = yield* SampleDriver.make(parts)
 
-    /** Starts a sample and waits for what is wanted of it; interrupted before that is there, it ends. */
+    /** Starts a sample and waits for `wanted`. Interrupting it before that is there ends the sample. */
     const begin = <A>(
       request: Request,
-      options: SampleFlow.Options,
-      wanted: (running: SampleFlow.Running) => Effect.Effect<A, FutureError>,
+      options: SampleDriver.Options,
+      wanted: (running: SampleDriver.Running) => Effect.Effect<A, FutureError>,
     ): Effect.Effect<A, FutureError> =>
       Effect.withFiberRuntime((fiber) => {
         const checked = checkRequest(request)
         if (Either.isLeft(checked)) return Effect.fail(checked.left)
         const input = checked.right
         const recordStabilityInfo = input.recordStabilityInfo ?? clientOptions.recordStabilityInfo
-        // Begun where nothing can come between the beginning and who sees to its end.
+        // No interruption can come between the start and the handler that stops the sample.
         return Effect.uninterruptibleMask((restore) => {
-          const running = flow.start(fiber, { ...input, recordStabilityInfo }, options)
+          const running = driver.start(fiber, { ...input, recordStabilityInfo }, options)
           return Effect.matchCauseEffect(restore(wanted(running)), {
             onSuccess: Effect.succeed,
             onFailure: (cause) =>
@@ -267,17 +267,11 @@ const makeClient = (
       submit: {
         sample: (request, options) =>
           begin(request, { ...options, mayResubmit, isAwaited: false }, (running) =>
-            Effect.map(running.accepted, () => ({
-              requestId: running.requestIds[0] ?? "",
-              requestIds: running.requestIds,
-              await: running.await,
-              poll: running.poll,
-              queueState: running.queueState,
-            })),
+            Effect.map(running.accepted, () => running.future),
           ),
       },
       getBaseModel: Effect.map(call(Api.getSampler, { samplerId: samplingSessionId }), ({ baseModel }) => baseModel),
-      queueState: flow.queueState,
+      queueState: driver.queueState,
       handle: Effect.map(session.dynamic, (dynamic) =>
         SamplerHandle.encode({
           sessionId: session.id,

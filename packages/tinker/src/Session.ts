@@ -28,7 +28,6 @@ import {
 } from "./protocol/schemas/Session.ts"
 import { shorten } from "./internal/util/Text.ts"
 import { redactor } from "./internal/util/Redact.ts"
-import { exitOf } from "./internal/util/Callback.ts"
 import { annotated, traced } from "./internal/runtime/Trace.ts"
 import * as Timeouts from "./internal/runtime/Timeouts.ts"
 import { timeBy } from "./internal/util/MonotonicClock.ts"
@@ -203,7 +202,7 @@ const open = <E>(
 ): Effect.Effect<Service, E | TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
   Effect.gen(function* () {
     const config = yield* Config.TinkerConfig
-    const { begin, call } = yield* Transport
+    const { call, start } = yield* Transport
     const time = timeBy(yield* Effect.clock)
     const flags = yield* (yield* ServerConfig).flags
 
@@ -266,18 +265,14 @@ const open = <E>(
     const ask = traced(
       (fiber) =>
         Effect.async<unknown, TinkerError>((resume) => {
-          const begunAt = time.uptime()
           let clear: (() => void) | undefined
-          let isTold = false
-          const stop = begin(fiber, Api.heartbeat, { sessionId: id }, undefined, (rest) => {
-            isTold = true
+          let isOver = false
+          const stop = start(fiber, Api.heartbeat, { sessionId: id }, undefined, (exit) => {
+            isOver = true
             clear?.()
-            const exit = exitOf(rest)
-            if (exit !== undefined) return resume(exit)
-            const left = Math.max(0, interval - (time.uptime() - begunAt))
-            resume(Timeouts.limited(rest, timeouts, left, timedOut))
+            resume(exit)
           })
-          if (isTold) return
+          if (isOver) return
           clear = timeouts.after(interval, () => resume(Effect.zipRight(stop(), timedOut)))
           return Effect.suspend(() => {
             clear?.()

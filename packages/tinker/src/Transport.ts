@@ -149,30 +149,6 @@ export interface Service {
     input: NoInfer<I>,
     options?: CallOptions,
   ) => Effect.Effect<RawResponse, TinkerError, Scope.Scope>
-  /**
-   * The former name of `start`.
-   *
-   * @internal
-   */
-  readonly begin: <I, A>(
-    fiber: Fiber.RuntimeFiber<unknown, unknown>,
-    endpoint: Endpoint.Endpoint<I, A>,
-    input: NoInfer<I>,
-    options: CallOptions | undefined,
-    end: (result: Effect.Effect<A, TinkerError>) => void,
-  ) => () => Effect.Effect<unknown>
-  /**
-   * The former name of `startRendered`.
-   *
-   * @internal
-   */
-  readonly dispatch: <I, A>(
-    fiber: Fiber.RuntimeFiber<unknown, unknown>,
-    endpoint: Endpoint.Endpoint<I, A>,
-    rendered: Endpoint.Rendered,
-    options: CallOptions,
-    end: (result: Effect.Effect<A, TinkerError>) => void,
-  ) => () => Effect.Effect<unknown>
 }
 
 /**
@@ -427,8 +403,6 @@ export const make: Effect.Effect<
           ),
         ),
       ),
-    begin: start,
-    dispatch: startRendered,
   }
   return { transport, credentials, serverConfig }
 })

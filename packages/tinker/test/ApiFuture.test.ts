@@ -14,6 +14,7 @@ import {
   Redacted,
   Scope,
   Stream,
+  Supervisor,
   TestClock,
 } from "effect"
 import { ApiFuture, TinkerConfig, TinkerError } from "effect-tinker"
@@ -501,13 +502,6 @@ describe("a result", () => {
 })
 
 describe("results that are gathered", () => {
-  const known = (value: number): ApiFuture.ApiFuture<number> => ({
-    requestId: `r${value}`,
-    requestIds: [`r${value}`],
-    await: Effect.succeed(value),
-    poll: Effect.succeedSome(value),
-    queueState: Stream.empty,
-  })
   const error = new TinkerError.RequestFailed({ operation: "x", reason: "Server", detail: "boom" })
 
   it.effect("fail at once when one fails, and die of what dies", () =>
@@ -525,16 +519,36 @@ describe("results that are gathered", () => {
     ),
   )
 
-  it.effect("may be none, or of another make", () =>
+  it.effect("may be none", () =>
     Effect.gen(function* () {
       expect(yield* ApiFuture.all([]).await).toEqual([])
       expect(yield* ApiFuture.all({}).await).toEqual({})
-      const both = ApiFuture.map(ApiFuture.zip(known(1), known(2)), ([a, b]) => a + b)
-      expect(yield* both.await).toBe(3)
-      expect(yield* both.poll).toEqual(Option.some(3))
-      expect(both.requestIds).toEqual(["r1", "r2"])
     }),
   )
+
+  it.effect("are mapped and zipped data-first and data-last", () =>
+    Effect.gen(function* () {
+      const one = ApiFuture.map(ApiFuture.all([]), () => 1)
+      const two = ApiFuture.all([]).pipe(ApiFuture.map(() => 2))
+      expect(yield* ApiFuture.zip(one, two).await).toEqual([1, 2])
+      const both = one.pipe(
+        ApiFuture.zip(two),
+        ApiFuture.map(([a, b]) => a + b),
+      )
+      expect(yield* both.await).toBe(3)
+      expect(yield* both.poll).toEqual(Option.some(3))
+    }),
+  )
+
+  it("are told from other objects, which can't be combined", () => {
+    const future = ApiFuture.fail(error)
+    expect(ApiFuture.isApiFuture(future)).toBe(true)
+    expect(ApiFuture.isApiFuture(ApiFuture.all([future]))).toBe(true)
+    const copy: unknown = { ...future, requestId: "", requestIds: [], await: future.await }
+    expect([copy, null, undefined, "future", Effect.void].map(ApiFuture.isApiFuture)).toEqual(Array(5).fill(false))
+    // As from a program without types.
+    expect(() => ApiFuture.map(copy as typeof future, (value) => value)).toThrow(TypeError)
+  })
 
   it.effect("show their ids, and not all that they will be", () =>
     Effect.gen(function* () {
@@ -557,7 +571,7 @@ describe("whoever waits resumes", () => {
   const opened = (replies: Replies) =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const context = yield* VirtualTime.run(Layer.buildWithScope(layer(replies), scope))
+      const context = yield* Layer.buildWithScope(layer(replies), scope)
       return { context, scope, futures: Context.get(context, ApiFuture.Futures) }
     })
 
@@ -619,7 +633,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when a decoder dies, or someone kills the fiber", () =>
+  it.effect("when a decoder dies", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, forever: true }] })
       const broken: typeof optimStep = {
@@ -646,16 +660,18 @@ describe("whoever waits resumes", () => {
       }
       const silent = yield* Effect.flip((yield* futures.attach(unprintable, "req")).await)
       expect(silent).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
-      const interrupting: typeof optimStep = {
-        ...optimStep,
-        fromJson: () =>
-          Fiber.getCurrentFiber().pipe(Option.getOrThrow, (fiber) => {
-            fiber.unsafeInterruptAsFork(fiber.id())
-            return Either.right({ metrics: {} })
-          }),
-      }
-      const killed = yield* Effect.flip((yield* futures.attach(interrupting, "req")).await)
-      expect(killed).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
+    }),
+  )
+
+  it.effect("when someone kills the polling fiber", () =>
+    Effect.gen(function* () {
+      const { futures } = yield* opened(endless)
+      const fibers = yield* Supervisor.track
+      const future = yield* Effect.supervised(futures.attach(optimStep, "req"), fibers)
+      const [poller] = yield* fibers.value
+      expect(poller).toBeDefined()
+      if (poller !== undefined) yield* Fiber.interrupt(poller)
+      expect(yield* Effect.flip(future.await)).toMatchObject({ _tag: "RequestFailed", reason: "PollerDied" })
     }),
   )
 

@@ -225,7 +225,7 @@ describe("Gate", () => {
           timer: false,
         })
       }).pipe(Effect.scoped, Effect.provide(Limits.layer)),
-    { timeout: 60_000, fastCheck: { numRuns: 50 } },
+    { timeout: 60_000, fastCheck: { numRuns: process.env["TINKER_TESTS"] === "all" ? 50 : 15 } },
   )
 
   it.scoped("a waiter that is admitted and interrupted at the same moment does not keep its place", () =>

@@ -49,8 +49,9 @@ const flowing = <A, E>(replies: Sampling.Replies, use: Use<A, E>) => VirtualTime
 const opened = (replies: Sampling.Replies) =>
   Effect.gen(function* () {
     const everything = yield* Scope.make()
-    const context = yield* VirtualTime.run(
-      Layer.buildWithScope(Layer.merge(Sampling.layer({ ...ready, ...replies }), quiet), everything),
+    const context = yield* Layer.buildWithScope(
+      Layer.merge(Sampling.layer({ ...ready, ...replies }), quiet),
+      everything,
     )
     const scope = yield* Scope.make()
     const client = yield* SamplingClient.make(Sampling.samplingSession).pipe(

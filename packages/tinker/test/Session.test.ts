@@ -306,7 +306,7 @@ describe("finish", () => {
     () =>
       Effect.gen(function* () {
         const scope = yield* Scope.make()
-        const context = yield* VirtualTime.run(Layer.buildWithScope(layer(), scope))
+        const context = yield* Layer.buildWithScope(layer(), scope)
         const program = yield* Effect.fork(Effect.provide(Effect.never, context))
         const exit = yield* Fiber.interrupt(program)
         yield* Scope.close(scope, exit)
@@ -325,7 +325,7 @@ describe("finish", () => {
   it.effect("ends who waits for the session to be lost, and who watches its heartbeats", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const context = yield* VirtualTime.run(Layer.buildWithScope(layer(), scope))
+      const context = yield* Layer.buildWithScope(layer(), scope)
       const session = Context.get(context, Session.Session)
       const waiting = yield* Effect.fork(Effect.flip(session.lost))
       const watching = yield* Effect.fork(Stream.runDrain(session.heartbeats))
@@ -392,7 +392,7 @@ describe("finish", () => {
         const closed = Recorded.behaviour("behaviours/closed_client.json").expect
         expect(closed.totalRequests).toBe(1)
         const scope = yield* Scope.make()
-        const context = yield* VirtualTime.run(Layer.buildWithScope(layer(), scope))
+        const context = yield* Layer.buildWithScope(layer(), scope)
         yield* Scope.close(scope, Exit.void)
         yield* Scope.close(scope, Exit.void)
         expect(yield* Effect.provide(bodies("sess-0001/finish"), context)).toEqual([
@@ -407,9 +407,7 @@ describe("finish", () => {
   it.effect("a server that does not answer holds shutdown up for 5 s, not longer", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      yield* VirtualTime.run(
-        Layer.buildWithScope(layer({ "sess-0001/finish": [{ delaySeconds: 1000, forever: true }] }), scope),
-      )
+      yield* Layer.buildWithScope(layer({ "sess-0001/finish": [{ delaySeconds: 1000, forever: true }] }), scope)
       const closing = yield* Effect.fork(Scope.close(scope, Exit.void))
       yield* TestClock.adjust("4 seconds")
       expect(Option.isNone(yield* Fiber.poll(closing))).toBe(true)

@@ -158,7 +158,7 @@ describe("Sse", () => {
         const pieces = cut(all, ...cuts.map((at) => at % (all.length + 1)))
         expect(yield* decode(pieces)).toEqual(reference(all))
       }),
-    { fastCheck: { numRuns: 500 } },
+    { fastCheck: { numRuns: process.env["TINKER_TESTS"] === "all" ? 500 : 100 } },
   )
 
   it.effect("an event is given as soon as its empty line is there, also if that is a carriage return", () =>

@@ -169,6 +169,9 @@ const check = (mode: (typeof modes)[number], parallel: boolean, { actions, close
     if (outcome.broken._tag === "None" && closedAfter === undefined) expect(model?.held ?? []).toEqual([])
   })
 
+/** The whole set, for `test:all`. */
+const isFull = process.env["TINKER_TESTS"] === "all"
+
 describe.each(modes)("any program on a server that is %s", (mode) => {
   it.effect.each([false, true])("pieces in parallel: %s", (parallel) =>
     Effect.promise(() =>
@@ -181,7 +184,7 @@ describe.each(modes)("any program on a server that is %s", (mode) => {
             }),
           ),
         ),
-        { numRuns: Number(process.env["TINKER_PROPERTY_RUNS"] ?? 25) },
+        { numRuns: Number(process.env["TINKER_PROPERTY_RUNS"] ?? (isFull ? 25 : 8)) },
       ),
     ),
   )

@@ -103,6 +103,9 @@ const conversation = ({ thoughts, tools }: Reference): FastCheck.Arbitrary<Reado
   })
 }
 
+/** Many for `test:all`, and else as many as keep the proportions. */
+const [many, some] = process.env["TINKER_TESTS"] === "all" ? [150, 60] : [30, 15]
+
 const sample = <A>(arbitrary: FastCheck.Arbitrary<A>, numRuns: number) =>
   FastCheck.sample(arbitrary, { seed: 11, numRuns })
 
@@ -165,15 +168,15 @@ for (const [key, reference] of Object.entries(references)) {
         const { both, renderer, rendered } = yield* prepare(name, reference)
         let thoughtful = 0
         let calling = 0
-        for (const messages of sample(conversation(reference), 150)) {
+        for (const messages of sample(conversation(reference), many)) {
           const ours = yield* both(renderer, messages)
           expect(ours.prompt).toBe(yield* rendered(messages, true))
           expect(ours.example).toBe(yield* rendered(messages, false))
           if (messages.some((message) => Message.thinkingOf(message) !== "")) thoughtful++
           if (messages.some(({ toolCalls }) => toolCalls !== undefined)) calling++
         }
-        expect(thoughtful > 40).toBe(reference.thoughts !== "nowhere")
-        expect(calling > 40).toBe(reference.tools)
+        expect(thoughtful / many > 40 / 150).toBe(reference.thoughts !== "nowhere")
+        expect(calling / many > 40 / 150).toBe(reference.tools)
       }),
     )
 
@@ -181,7 +184,7 @@ for (const [key, reference] of Object.entries(references)) {
       it.effect(`${name} renders declared tools like the reference template`, () =>
         Effect.gen(function* () {
           const { both, renderer, rendered } = yield* prepare(name, reference)
-          for (const messages of sample(conversation(reference), 60)) {
+          for (const messages of sample(conversation(reference), some)) {
             const prompt = messages[0]?.role === "system" ? Message.textOf(messages[0]) : undefined
             const prefix = yield* renderer.toolPrefix(RendererGoldens.tools, prompt)
             const whole = [...prefix, ...messages.slice(prompt === undefined ? 0 : 1)]

@@ -1,5 +1,5 @@
 // Kills the process of a training run repeatedly, at random moments, for every kind of server. `TINKER_KILLS` sets the
-// number of kills per kind (default: 6), `TINKER_KILL_SEED` repeats a choice of moments.
+// number of kills per kind (default: 6 in `test:all`, otherwise 2), `TINKER_KILL_SEED` repeats a choice of moments.
 import { type ChildProcess, spawn } from "node:child_process"
 import { readdir } from "node:fs/promises"
 import { join } from "node:path"
@@ -9,7 +9,7 @@ import { Effect, Option, Random, Schedule } from "effect"
 import { bundle, directory } from "./bundle.ts"
 import type { Done, Ending, Plan } from "./control.ts"
 
-const kills = Number(process.env["TINKER_KILLS"] ?? 6)
+const kills = Number(process.env["TINKER_KILLS"] ?? (process.env["TINKER_TESTS"] === "all" ? 6 : 2))
 const seed = process.env["TINKER_KILL_SEED"] ?? String(Date.now())
 /** More steps than the killed processes complete. */
 const steps = 4 * kills

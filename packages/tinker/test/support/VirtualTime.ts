@@ -1,18 +1,6 @@
-/** Runs a program under TestClock by moving time to the next thing that anyone waits for, until it is done. */
-import { Chunk, Effect, Fiber, Option, TestClock } from "effect"
+/** Runs a program from now on in time that passes by itself: with `TestClock`, each step would take real time. */
+import { Clock, Effect } from "effect"
+import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 
 export const run = <A, E, R>(program: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.gen(function* () {
-    const fiber = yield* Effect.fork(program)
-    for (;;) {
-      // Lets everything that can run now run, without moving time.
-      yield* TestClock.adjust(0)
-      if (Option.isSome(yield* Fiber.poll(fiber))) return yield* Fiber.join(fiber)
-      const sleeps = yield* TestClock.sleeps()
-      if (Chunk.isEmpty(sleeps)) {
-        yield* Effect.yieldNow()
-        continue
-      }
-      yield* TestClock.setTime(Math.min(...sleeps))
-    }
-  })
+  Effect.flatMap(Clock.currentTimeMillis, (startsAt) => VirtualTime.run(program, { startsAt }))

@@ -1,10 +1,11 @@
 /**
- * An admission gate: first come, first served, under a count limit, a balance of bytes and a window during which
- * nobody passes. Everything that changes the gate is synchronous and O(1); only the waiters that are admitted are
- * woken. (`Effect.Semaphore` hangs on a request above its size, wakes all waiters at every release, and is not FIFO.)
+ * An admission gate: first come, first served, under a count limit, a byte budget and a window that admits nothing.
+ * Every change is synchronous and O(1), and calls back only the waiters that it admits. (`Effect.Semaphore` hangs on a
+ * request above its size, wakes all waiters at every release, and is not FIFO.)
  */
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
@@ -12,29 +13,28 @@ import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
 import { type Time, timeBy } from "../util/MonotonicClock.ts"
 
-/** What counts while a window is open, and for `linger` after it ended. */
+/** Limits that apply while a window is open, and for `linger` after its end. */
 export interface Throttle {
   readonly limit: number
-  /** Weights count this many times. */
+  /** Multiplies weights. */
   readonly factor: number
   readonly linger: Duration.Duration
   /**
-   * One back-off for so many that passed is a single refusal among many that were accepted: it throttles, but lets the
-   * others go on. Two are forgiven in advance, if twice as many passed before.
+   * One back-off for this many admissions is a single refusal among many accepted requests: it throttles the gate but
+   * opens no window. Two are forgiven in advance if twice as many passed before.
    */
   readonly aloneAfter: number
 }
 
 export interface Options<E> {
-  /** How many may be inside at once. */
+  /** Limits how many may be inside at once. */
   readonly limit: number
-  /** The balance of an empty gate, in whatever unit the weights have. */
+  /** The balance of an empty gate, in the unit of the weights. */
   readonly budget: number
   readonly throttle?: Throttle
   /**
-   * What a waiter gets when the gate's scope closes. It must not hang, must not get an interruption that nobody asked
-   * for, and must not be let in either: thousands would pass at once the moment the limit is gone. So it fails, and
-   * the failure is in the type of everything that waits here. Who is inside already is left alone.
+   * Returns the error for waiters when the gate's scope closes. They must not hang, must not be interrupted, and must
+   * not be admitted either: thousands would pass at once without a limit. Places that are held stay valid.
    */
   readonly closed: () => E
 }
@@ -43,30 +43,24 @@ export interface Stats {
   readonly inFlight: number
   readonly waiting: number
   readonly balance: number
-  /** How often the head of the queue was looked at since the gate was made: the work it did. */
+  /** How often the head of the queue was examined: the work done so far. */
   readonly checks: number
-  /** Is a timer running? */
+  /** Whether a timer is running. */
   readonly timer: boolean
 }
 
-/** A place, or the wish for one. */
-export interface Place<E> {
-  /** Waits until it is one; interrupted, it still has to be left. */
-  readonly admitted: Effect.Effect<void, E> | undefined
-  /** However it ended. */
-  readonly leave: () => void
-}
-
 export interface Gate<E> {
-  /** For who sees to it itself that the place is left. */
-  readonly enter: (weight: number) => Place<E>
-  /** A place that is free now, or nothing; gives the way to leave it. */
-  readonly enterNow: (weight: number) => (() => void) | undefined
-  /** Runs the effect inside the gate; its place is free again however the effect ends. */
+  /**
+   * Asks for a place. Calls `onAdmitted` once, possibly before it returns: when the place is free, or with the error of
+   * a closed gate. The callback must not throw. The returned function gives the place back, or stops waiting for it; it
+   * has to be called however the caller ends, and only its first call counts.
+   */
+  readonly enter: (weight: number, onAdmitted: (admission: Exit.Exit<void, E>) => void) => () => void
+  /** Runs the effect inside the gate. Its place is free again however the effect ends. */
   readonly withPlace: (weight: number) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, R>
-  /** Opens the window, or extends it; never shortens it. Tells whether all who come have to wait. */
-  readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<boolean>
-  /** What is left of the window. */
+  /** Opens the window, or extends it; never shortens it. Returns whether it holds back everyone. */
+  readonly backOff: (duration: Duration.DurationInput) => boolean
+  /** The rest of the window. */
   readonly window: Effect.Effect<Option.Option<Duration.Duration>>
   readonly setBudget: (budget: number) => Effect.Effect<void>
   readonly stats: Effect.Effect<Stats>
@@ -77,23 +71,26 @@ type State = (typeof Phase)[keyof typeof Phase]
 
 class Waiter<E> {
   state: State = Phase.waiting
-  /** As charged at admission: what is given back is the same, whatever the gate's state is by then. */
+  /** The charge at admission, which is given back whatever the gate's state is by then. */
   charge = 0
-  resume: ((effect: Effect.Effect<void, E>) => void) | undefined = undefined
   previous: Waiter<E> | undefined = undefined
   next: Waiter<E> | undefined = undefined
   readonly weight: number
-  constructor(weight: number) {
+  readonly onAdmitted: (admission: Exit.Exit<void, E>) => void
+  constructor(weight: number, onAdmitted: (admission: Exit.Exit<void, E>) => void) {
     this.weight = weight
+    this.onAdmitted = onAdmitted
   }
 }
 
-// Whole and finite, so that the balance always comes back to exactly where it was.
+// Whole and finite, so that the balance always returns to exactly its old value.
 const maxWeight = 2 ** 45
 const wholeWeight = (weight: number): number => (weight > 0 ? Math.min(Math.ceil(weight), maxWeight) : 0)
 
-// Longer timers than a 32 bit count of milliseconds never fire; waking early is harmless.
+// Timers longer than a 32-bit count of milliseconds never fire; waking early is harmless.
 const maxSleep = 2 ** 31 - 1
+
+const nothing = () => {}
 
 class Impl<E> implements Gate<E> {
   private head: Waiter<E> | undefined = undefined
@@ -103,12 +100,13 @@ class Impl<E> implements Gate<E> {
   private balance: number
   private budget: number
   private checks = 0
-  /** How many went through for which no back-off was forgiven yet. */
+  /** Admissions that have not paid for a forgiven back-off yet. */
   private passed = 0
   private windowEnd = Number.NEGATIVE_INFINITY
   private throttledUntil = Number.NEGATIVE_INFINITY
   private timer: { readonly at: number; fiber: Fiber.RuntimeFiber<void> | undefined } | undefined = undefined
   private isClosed = false
+  private isPumping = false
 
   private readonly options: Options<E>
   private readonly time: Time
@@ -124,61 +122,47 @@ class Impl<E> implements Gate<E> {
     this.balance = this.budget
   }
 
+  enter(weight: number, onAdmitted: (admission: Exit.Exit<void, E>) => void): () => void {
+    if (this.isClosed) {
+      onAdmitted(Exit.fail(this.options.closed()))
+      return nothing
+    }
+    const waiter = this.enqueue(weight, onAdmitted)
+    return () => this.forget(waiter)
+  }
+
   withPlace(weight: number) {
     return <A, E2, R>(effect: Effect.Effect<A, E2, R>): Effect.Effect<A, E | E2, R> =>
-      // The waiter is made and given up where no interruption can come between: one that was admitted and is
-      // interrupted before it goes on still passes through `forget`.
+      // No interruption can come between entering and the handler that leaves.
       Effect.uninterruptibleMask((restore) => {
-        if (this.isClosed) return Effect.fail(this.options.closed())
-        const waiter = this.enqueue(weight)
-        const inside =
-          waiter.state === Phase.admitted
-            ? restore(effect)
-            : Effect.zipRight(restore(this.admission(waiter)), restore(effect))
+        const entry = new Entry<E>()
+        const leave = this.enter(weight, (admission) => entry.admit(admission))
+        const inside = entry.isAdmitted ? restore(effect) : Effect.zipRight(restore(entry.admitted), restore(effect))
         return Effect.matchCauseEffect(inside, {
           onFailure: (cause) => {
-            this.forget(waiter)
+            leave()
             return Effect.failCause(cause)
           },
           onSuccess: (value) => {
-            this.forget(waiter)
+            leave()
             return Effect.succeed(value)
           },
         })
       })
   }
 
-  enter(weight: number): Place<E> {
-    if (this.isClosed) return { admitted: Effect.fail(this.options.closed()), leave: () => {} }
-    const waiter = this.enqueue(weight)
-    return {
-      admitted: waiter.state === Phase.admitted ? undefined : this.admission(waiter),
-      leave: () => this.forget(waiter),
+  backOff(duration: Duration.DurationInput): boolean {
+    const now = this.now()
+    const end = now + Duration.toMillis(duration)
+    const { throttle } = this.options
+    const isAlone = throttle !== undefined && this.passed >= throttle.aloneAfter && now >= this.windowEnd
+    this.passed = isAlone ? Math.min(this.passed, 2 * throttle.aloneAfter) - throttle.aloneAfter : 0
+    if (throttle !== undefined) {
+      this.throttledUntil = Math.max(this.throttledUntil, end + Duration.toMillis(throttle.linger))
     }
-  }
-
-  enterNow(weight: number): (() => void) | undefined {
-    if (this.isClosed || this.head !== undefined) return undefined
-    const waiter = this.enqueue(weight)
-    if (waiter.state === Phase.admitted) return () => this.forget(waiter)
-    this.forget(waiter)
-    return undefined
-  }
-
-  backOff(duration: Duration.DurationInput): Effect.Effect<boolean> {
-    return Effect.sync(() => {
-      const now = this.now()
-      const end = now + Duration.toMillis(duration)
-      const { throttle } = this.options
-      const isAlone = throttle !== undefined && this.passed >= throttle.aloneAfter && now >= this.windowEnd
-      this.passed = isAlone ? Math.min(this.passed, 2 * throttle.aloneAfter) - throttle.aloneAfter : 0
-      if (throttle !== undefined) {
-        this.throttledUntil = Math.max(this.throttledUntil, end + Duration.toMillis(throttle.linger))
-      }
-      if (!isAlone && end > this.windowEnd) this.windowEnd = end
-      this.pump()
-      return !isAlone
-    })
+    if (!isAlone && end > this.windowEnd) this.windowEnd = end
+    this.pump()
+    return !isAlone
   }
 
   readonly window: Effect.Effect<Option.Option<Duration.Duration>> = Effect.sync(() => {
@@ -188,7 +172,7 @@ class Impl<E> implements Gate<E> {
 
   setBudget(budget: number): Effect.Effect<void> {
     return Effect.sync(() => {
-      // Below zero nobody could ever pass.
+      // A budget below zero would admit nothing.
       const next = Math.max(0, budget)
       this.balance += next - this.budget
       this.budget = next
@@ -207,35 +191,30 @@ class Impl<E> implements Gate<E> {
   readonly close: Effect.Effect<void> = Effect.sync(() => {
     this.isClosed = true
     this.stopTimer()
-    for (let waiter = this.head; waiter !== undefined; waiter = waiter.next) {
-      waiter.state = Phase.closed
-      waiter.resume?.(Effect.fail(this.options.closed()))
-    }
+    let waiter = this.head
     this.head = undefined
     this.tail = undefined
     this.waiting = 0
+    while (waiter !== undefined) {
+      const { next } = waiter
+      waiter.state = Phase.closed
+      waiter.onAdmitted(Exit.fail(this.options.closed()))
+      waiter = next
+    }
   })
-
-  private admission(waiter: Waiter<E>): Effect.Effect<void, E> {
-    return Effect.async<void, E>((resume) => {
-      // Time has passed since the waiter was made: it may have been dealt with already.
-      if (waiter.state === Phase.waiting) waiter.resume = resume
-      else resume(waiter.state === Phase.closed ? Effect.fail(this.options.closed()) : Effect.void)
-    })
-  }
 
   private now(): number {
     return this.time.uptime()
   }
 
-  private enqueue(weight: number): Waiter<E> {
-    const waiter = new Waiter<E>(wholeWeight(weight))
+  private enqueue(weight: number, onAdmitted: (admission: Exit.Exit<void, E>) => void): Waiter<E> {
+    const waiter = new Waiter<E>(wholeWeight(weight), onAdmitted)
     waiter.previous = this.tail
     if (this.tail === undefined) this.head = waiter
     else this.tail.next = waiter
     this.tail = waiter
     this.waiting++
-    // Behind others nothing can have changed for the head.
+    // A new waiter behind others changes nothing for the head.
     if (this.head === waiter) this.pump()
     return waiter
   }
@@ -272,29 +251,48 @@ class Impl<E> implements Gate<E> {
     this.waiting--
   }
 
-  /** Admits the head as long as it may pass, then sees to it that a timer runs exactly if only time can help. */
+  /** Admits the head while it may pass. Leaves a timer running exactly if only time can help. */
   private pump(): void {
-    if (this.isClosed) return
+    // A callback may change the gate; the loop that called it goes on with that.
+    if (this.isPumping) return
+    this.isPumping = true
+    while (this.admitHead());
+    this.isPumping = false
+  }
+
+  /** Admits the head if it may pass; returns whether to look at the next one. */
+  private admitHead(): boolean {
+    const waiter = this.head
+    if (this.isClosed) return false
+    if (waiter === undefined) {
+      this.stopTimer()
+      return false
+    }
+    this.checks++
     const { limit, throttle } = this.options
-    // Without a window so far there is no need to know the time.
+    // Without a window so far the time does not matter.
     const now =
       this.throttledUntil === Number.NEGATIVE_INFINITY && this.windowEnd === Number.NEGATIVE_INFINITY ? 0 : this.now()
     const throttled = throttle !== undefined && now < this.throttledUntil
-    const places = throttled ? Math.min(limit, throttle.limit) : limit
-    while (this.head !== undefined) {
-      this.checks++
-      if (now < this.windowEnd) return this.setTimer(now, this.windowEnd)
-      if (this.balance < 0 || this.inFlight >= limit) return this.stopTimer()
-      if (this.inFlight >= places) return this.setTimer(now, this.throttledUntil)
-      const waiter = this.head
-      this.unlink(waiter)
-      waiter.state = Phase.admitted
-      waiter.charge = throttled ? waiter.weight * throttle.factor : waiter.weight
-      this.balance -= waiter.charge
-      this.inFlight++
-      waiter.resume?.(Effect.void)
+    if (now < this.windowEnd) {
+      this.setTimer(now, this.windowEnd)
+      return false
     }
-    this.stopTimer()
+    if (this.balance < 0 || this.inFlight >= limit) {
+      this.stopTimer()
+      return false
+    }
+    if (throttled && this.inFlight >= throttle.limit) {
+      this.setTimer(now, this.throttledUntil)
+      return false
+    }
+    this.unlink(waiter)
+    waiter.state = Phase.admitted
+    waiter.charge = throttled ? waiter.weight * throttle.factor : waiter.weight
+    this.balance -= waiter.charge
+    this.inFlight++
+    waiter.onAdmitted(Exit.void)
+    return true
   }
 
   private setTimer(now: number, at: number): void {
@@ -319,7 +317,27 @@ class Impl<E> implements Gate<E> {
   }
 }
 
-/** A gate in the current scope. Its time is the clock of the effect that makes it. */
+/** The admission of a fiber that may ask for it before or after it came. */
+class Entry<E> {
+  private admission: Exit.Exit<void, E> | undefined = undefined
+  private resume: ((admission: Exit.Exit<void, E>) => void) | undefined = undefined
+
+  admit(admission: Exit.Exit<void, E>): void {
+    this.admission = admission
+    this.resume?.(admission)
+  }
+
+  get isAdmitted(): boolean {
+    return this.admission?._tag === "Success"
+  }
+
+  readonly admitted: Effect.Effect<void, E> = Effect.async<void, E>((resume) => {
+    if (this.admission === undefined) this.resume = resume
+    else resume(this.admission)
+  })
+}
+
+/** Creates a gate in the current scope, on the current clock. */
 export const make = <E>(options: Options<E>): Effect.Effect<Gate<E>, never, Scope.Scope> =>
   Effect.gen(function* () {
     const time = timeBy(yield* Effect.clock)

@@ -1,23 +1,25 @@
 import * as Effect from "effect/Effect"
-import * as Option from "effect/Option"
 import * as Config from "../../TinkerConfig.ts"
+import { runBeside } from "../util/RunBeside.ts"
+import type { AnyFiber } from "./FiberContext.ts"
 
-/** Logs why something waits. */
-export type Announcer = (
+/** Logs why something waits, in the context of a fiber. */
+export type QueueStateLog = (
+  fiber: AnyFiber,
   what: string,
-  why: { readonly state: string; readonly reason: Option.Option<string> },
+  state: string,
+  reason: string | undefined,
   now: number,
-) => Effect.Effect<void>
+) => void
 
-/** A state that is not `active` is logged, but not more than once a minute. */
-export const make = (config: Config.Service): Announcer => {
+/** Creates a log that writes a state other than `active`, at most once a minute. */
+export const make = (config: Config.Service): QueueStateLog => {
   const logged = Config.logged(config)
-  let announced = Number.NEGATIVE_INFINITY
-  return (what, { reason, state }, now) =>
-    Effect.suspend(() => {
-      if (state === "active" || now - announced < 60_000) return Effect.void
-      announced = now
-      const why = Option.match(reason, { onNone: () => "", onSome: (reason) => `: ${reason}` })
-      return logged(Effect.logWarning(`Tinker: ${what} waits, ${state}${why}`))
-    })
+  let loggedAt = Number.NEGATIVE_INFINITY
+  return (fiber, what, state, reason, now) => {
+    if (state === "active" || now - loggedAt < 60_000) return
+    loggedAt = now
+    const why = reason === undefined ? "" : `: ${reason}`
+    runBeside(fiber, logged(Effect.logWarning(`Tinker: ${what} waits, ${state}${why}`)))
+  }
 }

@@ -5,12 +5,12 @@
 import type * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Fiber from "effect/Fiber"
+import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
-import { runBeside } from "../util/RunBeside.ts"
-import { preciseUptime } from "../util/MonotonicClock.ts"
+import { surroundings } from "../util/RunBeside.ts"
+import { clockOf, preciseUptime } from "../util/MonotonicClock.ts"
 
 export interface Timeouts {
   /** Calls `expire` after so many milliseconds, unless what it gives back is called before. */
@@ -118,27 +118,14 @@ interface Owner {
   isClosed: boolean
 }
 
-/**
- * By the clock of the effect that makes it. When the scope closes, what is under way keeps its limit: a call may
- * outlive the client that sent it, but not its time. Only timers that nobody needs are stopped.
- */
-export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.gen(function* () {
-  const clock = yield* Effect.clock
-  const runtime = yield* Effect.runtime<never>()
-  const owner: Owner = { clock, runtime, sleeping: new Set(), isClosed: false }
-  yield* Effect.addFinalizer(() =>
-    Effect.sync(() => {
-      owner.isClosed = true
-      for (const line of owner.sleeping) line.rest()
-    }),
-  )
+const timeoutsOf = (owner: Owner): Timeouts => {
   const lines = new Map<number, Line>()
   return {
     after: (millis, expire) => {
       if (!Number.isFinite(millis)) return never
       let line = lines.get(millis)
       if (line === undefined) {
-        // Lengths are configured, not computed; but who computes them must not fill the memory.
+        // Most lengths are configured, not computed. Computed lengths must not fill the memory.
         if (lines.size > 1_000) lines.clear()
         line = new Line(owner)
         lines.set(millis, line)
@@ -147,27 +134,47 @@ export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.gen(func
       return () => line.remove(limit)
     },
   }
-})
+}
 
-/** The work, or what is to be done instead once it has taken too long and was stopped. */
-export const limited = <A, E, B, E2>(
-  work: Effect.Effect<A, E>,
-  { after }: Timeouts,
-  millis: number,
-  instead: Effect.Effect<B, E2>,
-): Effect.Effect<A | B, E | E2> =>
-  Effect.withFiberRuntime((fiber) =>
-    Effect.async<A | B, E | E2>((resume) => {
-      const running = runBeside(fiber, work)
-      const stop = Fiber.interrupt(running)
-      const clear = after(millis, () => resume(Effect.zipRight(stop, instead)))
-      running.addObserver((exit) => {
-        clear()
-        resume(exit)
-      })
-      return Effect.suspend(() => {
-        clear()
-        return stop
-      })
+/** Timers that run on the clock of the fiber that asks for one. */
+export interface Timers {
+  readonly of: (fiber: Fiber.RuntimeFiber<unknown, unknown>) => Timeouts
+}
+
+/**
+ * Creates timers in the current scope. When the scope closes, pending limits stay: a call may outlive the client that
+ * sent it, but not its time. Only timers without a pending limit are stopped.
+ */
+export const makeTimers: Effect.Effect<Timers, never, Scope.Scope> = Effect.gen(function* () {
+  const clock = yield* Effect.clock
+  const byClock = new Map<Clock.Clock, { readonly owner: Owner; readonly timeouts: Timeouts }>()
+  let isClosed = false
+  const add = (clock: Clock.Clock, runtime: Runtime.Runtime<never>) => {
+    const owner: Owner = { clock, runtime, sleeping: new Set(), isClosed }
+    const known = { owner, timeouts: timeoutsOf(owner) }
+    byClock.set(clock, known)
+    return known
+  }
+  const own = add(clock, yield* Effect.runtime<never>())
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      isClosed = true
+      for (const { owner } of byClock.values()) {
+        owner.isClosed = true
+        for (const line of owner.sleeping) line.rest()
+      }
     }),
   )
+  return {
+    of: (fiber) => {
+      const current = clockOf(fiber)
+      if (current === clock) return own.timeouts
+      return (byClock.get(current) ?? add(current, surroundings(fiber))).timeouts
+    },
+  }
+})
+
+/** Creates time limits that run on the current clock, in the current scope. */
+export const make: Effect.Effect<Timeouts, never, Scope.Scope> = Effect.flatMap(makeTimers, ({ of }) =>
+  Effect.withFiberRuntime((fiber) => Effect.succeed(of(fiber))),
+)

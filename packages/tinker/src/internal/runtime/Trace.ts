@@ -10,6 +10,8 @@ import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
 import { tryExit } from "../util/Callback.ts"
 import { clockOf } from "../util/MonotonicClock.ts"
+import { runBeside } from "../util/RunBeside.ts"
+import * as FiberContext from "./FiberContext.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
@@ -94,41 +96,40 @@ export const traced = <A, E>(
       : Effect.withSpan(Effect.withFiberRuntime(work), name, { kind, captureStackTrace: false, attributes }),
   )
 
-/** Starts a span that another part of the program ends, if a tracer is installed. */
+/** A span that was opened without an effect, and a carrier of the context inside it. */
+export interface Opened {
+  readonly trace: Trace
+  readonly fiber: AnyFiber
+}
+
+/**
+ * Opens a span below the current span of the fiber. Returns `undefined` without a tracer, or if the tracer throws. The
+ * caller ends the span.
+ */
 export const open = (
+  fiber: AnyFiber,
+  name: string,
+  kind: Tracer.SpanKind,
+  attributes?: Attributes,
+): Opened | undefined => {
+  const tracer = tracerOf(fiber)
+  if (tracer === undefined) return undefined
+  const made = runBeside(fiber, Effect.makeSpan(name, { kind, captureStackTrace: false, attributes })).unsafePoll()
+  if (made === null || Exit.isFailure(made)) return undefined
+  return {
+    trace: new Trace(tracer, made.value, clockOf(fiber)),
+    fiber: FiberContext.withSpan(fiber, made.value),
+  }
+}
+
+/** Starts a span that another part of the program ends, if a tracer is installed. */
+export const start = (
   describe: () => { readonly name: string; readonly attributes: Record<string, unknown> },
 ): Effect.Effect<Trace | undefined> =>
   Effect.withFiberRuntime((fiber) => {
-    const tracer = tracerOf(fiber)
-    if (tracer === undefined) return Effect.succeed(undefined)
+    if (tracerOf(fiber) === undefined) return Effect.succeed(undefined)
     const { attributes, name } = describe()
-    return Effect.map(
-      Effect.makeSpan(name, { captureStackTrace: false, attributes }),
-      (span) => new Trace(tracer, span, clockOf(fiber)),
-    )
-  })
-
-/**
- * The same for work that goes on in other fibers: its span ends when somebody ends it, and here only if the effect
- * fails.
- */
-export const opened = <A, E>(
-  use: (trace: Trace | undefined, fiber: AnyFiber) => Effect.Effect<A, E>,
-  describe: () => { readonly name: string; readonly attributes: Record<string, unknown> },
-): Effect.Effect<A, E> =>
-  Effect.withFiberRuntime((fiber) => {
-    const tracer = tracerOf(fiber)
-    if (tracer === undefined) return use(undefined, fiber)
-    const { attributes, name } = describe()
-    // Nothing can come between the beginning of the span and who sees to its end.
-    return Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(Effect.makeSpan(name, { captureStackTrace: false, attributes }), (span) => {
-        const trace = new Trace(tracer, span, clockOf(fiber))
-        return Effect.onExit(restore(Effect.suspend(() => use(trace, fiber))), (exit) =>
-          Exit.isFailure(exit) ? Effect.sync(() => trace.end(exit)) : Effect.void,
-        )
-      }),
-    )
+    return Effect.sync(() => open(fiber, name, "internal", attributes)?.trace)
   })
 
 /** The effect as part of a span of its caller's. If there is none, the tracer of the fiber that runs it does not count. */

@@ -5,13 +5,12 @@ import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import type * as ApiFuture from "../../ApiFuture.ts"
-import { type ClientClosed, type FutureError, RequestFailed, type SessionLost } from "../../TinkerError.ts"
-import { Attached } from "../futures/Telling.ts"
-import { OneShot } from "../runtime/OneShot.ts"
+import type { ClientClosed, FutureError, SessionLost } from "../../TinkerError.ts"
+import { PendingFuture } from "../futures/FutureImpl.ts"
+import { Completion } from "../runtime/Completion.ts"
+import { died } from "../runtime/Tasks.ts"
 import { timeOf } from "../util/MonotonicClock.ts"
 import { Watched } from "../util/ObservableValue.ts"
-import { redactor } from "../util/Redact.ts"
-import { shorten } from "../util/Text.ts"
 
 export interface AcknowledgedRequest {
   readonly seq: number
@@ -41,7 +40,7 @@ export const start = <B>(options: Options<B>): Effect.Effect<ApiFuture.ApiFuture
     const { futures, kind, onExit, request, scope, wait } = options
     const since = timeOf(fiber).clock.unsafeCurrentTimeMillis()
     const queue = new Watched<ApiFuture.QueueState>({ state: "submitted", reason: Option.none(), since })
-    const result = new OneShot<B, FutureError>()
+    const result = new Completion<B, FutureError>()
     const polling = futures.follow(kind, request.requestId, {
       ...wait,
       submittedIn: request.submittedIn,
@@ -59,7 +58,7 @@ export const start = <B>(options: Options<B>): Effect.Effect<ApiFuture.ApiFuture
           result.done(outcome)
         }
       })
-      return new Attached(request.requestId, result, queue)
+      return new PendingFuture({ requestIds: [request.requestId] }, result, queue)
     })
   })
 
@@ -69,24 +68,10 @@ const outcomeOf = <B>(
   exit: Exit.Exit<B, FutureError>,
 ): Exit.Exit<B, FutureError> => {
   if (Exit.isSuccess(exit)) return exit
-  const failure = Option.orElse(Cause.failureOption(exit.cause), () => Option.fromNullable(endedBy()))
-  if (Option.isSome(failure)) return Exit.fail(failure.value)
   return Exit.fail(
-    new RequestFailed({
-      operation: kind.type,
-      requestId: Option.some(request.requestId),
-      reason: "PollerDied",
-      detail: firstLine(exit.cause),
-      cause: exit.cause,
-    }),
+    Option.getOrElse(
+      Cause.failureOption(exit.cause),
+      () => endedBy() ?? died({ operation: kind.type, requestId: request.requestId }, exit.cause),
+    ),
   )
-}
-
-/** Returns the first line of a cause, which may be anything, even something that can't be printed. */
-const firstLine = (cause: Cause.Cause<unknown>): string => {
-  try {
-    return shorten(redactor([])(Cause.pretty(cause).split("\n")[0] ?? ""))
-  } catch {
-    return "the cause can't be printed"
-  }
 }

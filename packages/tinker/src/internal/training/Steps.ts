@@ -12,7 +12,7 @@ import type { OptimStepResult } from "../../protocol/schemas/Training.ts"
 import { InvalidInput, StepFailed, type SubmitError } from "../../TinkerError.ts"
 import type { TrainingResult } from "../../TrainingResult.ts"
 import * as Response from "../core/Response.ts"
-import { open, type Trace, within } from "../runtime/Trace.ts"
+import * as Traces from "../runtime/Trace.ts"
 import { uptime } from "../util/MonotonicClock.ts"
 import * as Operations from "./Operations.ts"
 import type { TrainingDriver } from "./TrainingDriver.ts"
@@ -57,7 +57,7 @@ export const begin = (
 ): Effect.Effect<Begun<Step, SubmitError | StepFailed>, SubmitError> =>
   Effect.uninterruptibleMask((restore) =>
     Effect.flatMap(
-      open(() => ({ name: "tinker.train_step", attributes: { ...deps.attributes, "tinker.step": step } })),
+      Traces.start(() => ({ name: "tinker.train_step", attributes: { ...deps.attributes, "tinker.step": step } })),
       (trace) =>
         Effect.onExit(restore(place(deps, trace, data, loss, optimizer, step, options)), (exit) =>
           Effect.sync(() => {
@@ -69,7 +69,7 @@ export const begin = (
 
 const place = (
   { driver, model }: Deps,
-  trace: Trace | undefined,
+  trace: Traces.Trace | undefined,
   data: unknown,
   loss: Loss.Loss<never>,
   optimizer: Optimizer,
@@ -83,7 +83,7 @@ const place = (
     const tokens = Operations.tokensOf(batch)
     trace?.attribute("tinker.tokens", tokens)
     const startedAt = yield* uptime
-    const [passed, updated] = yield* within(trace, driver.enqueuePair(pass, update))
+    const [passed, updated] = yield* Traces.within(trace, driver.enqueuePair(pass, update))
     const finish = Effect.gen(function* () {
       yield* Effect.exit(Effect.zip(passed.acknowledged, updated.acknowledged))
       const acknowledgedAt = yield* uptime

@@ -10,9 +10,9 @@ import type { InvalidInput, SubmitError, TrainingError } from "../../TinkerError
 import * as RequestBuffers from "../codec/RequestBuffers.ts"
 import * as Response from "../core/Response.ts"
 import type * as Sequence from "../core/SequenceState.ts"
-import { OneShot } from "../runtime/OneShot.ts"
+import { Completion } from "../runtime/Completion.ts"
 import type { Trace } from "../runtime/Trace.ts"
-import { attempt } from "../util/Begun.ts"
+import { tryExit } from "../util/Callback.ts"
 import type { Time } from "../util/MonotonicClock.ts"
 import { Watched } from "../util/ObservableValue.ts"
 import { idempotencyKey } from "../request/IdempotencyKey.ts"
@@ -55,7 +55,7 @@ export class Letter {
     if (--this.readers === 0 && bytes !== undefined && typeof bytes !== "string") RequestBuffers.giveBack(bytes)
   }
 
-  /** Leaves the memory to the garbage collector: a journal or a second attempt may read the bytes. */
+  /** Leaves the memory to the garbage collector: a journal or a second tryExit may read the bytes. */
   retain(): void {
     this.readers = Number.POSITIVE_INFINITY
   }
@@ -68,7 +68,7 @@ export class Submission<B, A> {
   readonly id: number
   readonly operation: Operation<B, A>
   readonly trace: Trace | undefined
-  readonly acknowledged = new OneShot<ApiFuture.ApiFuture<A>, SubmitError>()
+  readonly acknowledged = new Completion<ApiFuture.ApiFuture<A>, SubmitError>()
   readonly queueState: Watched<ApiFuture.QueueState>
   readonly results: Array<ApiFuture.ApiFuture<B>> = []
   /** Runs in the operation's turn, after its requests. */
@@ -169,7 +169,7 @@ export class Submission<B, A> {
 
   /** Renders the only request ahead of its turn. What is wrong with it is reported in its turn. */
   prepare(seq: number, encoding: Sequence.Encoding): void {
-    attempt(() => this.letter(0, seq, encoding))
+    tryExit(() => this.letter(0, seq, encoding))
   }
 
   /** Drops a rejected request if it can be written without fields that the server does not know. */
@@ -195,7 +195,7 @@ export class Submission<B, A> {
   /** Resumes everyone who waits for the acknowledgement. */
   complete(exit: Exit.Exit<void, SubmitError>): void {
     if (Exit.isFailure(exit)) this.refused = Exit.failCause(exit.cause)
-    this.acknowledged.done(Exit.flatMap(exit, () => attempt(() => this.future)))
+    this.acknowledged.done(Exit.flatMap(exit, () => tryExit(() => this.future)))
     if (Exit.isSuccess(exit)) return
     this.queueTrace?.end(exit)
     this.trace?.end(exit)

@@ -44,11 +44,11 @@ import type {
   Outcome,
   State,
 } from "../core/SequenceState.ts"
-import { Telling } from "../futures/Telling.ts"
+import { FutureImpl } from "../futures/FutureImpl.ts"
 import type { Meters } from "../runtime/Meters.ts"
-import { open, type Trace, within } from "../runtime/Trace.ts"
+import * as Traces from "../runtime/Trace.ts"
 import { snakeCase } from "../codec/Wire.ts"
-import { defer } from "../util/Defer.ts"
+import { whenWritten } from "../util/WhenWritten.ts"
 import { fingerprint } from "../util/Hash.ts"
 import { timeOf } from "../util/MonotonicClock.ts"
 import * as Polling from "./Polling.ts"
@@ -212,7 +212,7 @@ export class TrainingDriver {
     return Effect.uninterruptibleMask((restore) =>
       Effect.flatMap(this.submission(operation), (submission) => {
         const done = Deferred.unsafeMake<A, E | EndReason>(FiberId.none)
-        submission.inTurn = Effect.flatMap(Effect.exit(within(submission.trace, effect)), (exit) =>
+        submission.inTurn = Effect.flatMap(Effect.exit(Traces.within(submission.trace, effect)), (exit) =>
           Effect.sync(() => {
             submission.trace?.end(exit)
             Deferred.unsafeDone(done, exit)
@@ -246,7 +246,7 @@ export class TrainingDriver {
 
   private submission<B, A>(operation: Operation<B, A>): Effect.Effect<Submission<B, A>> {
     return Effect.flatMap(
-      open(() => ({
+      Traces.start(() => ({
         name: spanName(operation.kind),
         attributes: { ...this.options.attributes, "tinker.requests": operation.requests.length },
       })),
@@ -258,7 +258,7 @@ export class TrainingDriver {
   private newSubmission<B, A>(
     operation: Operation<B, A>,
     time: ReturnType<typeof timeOf>,
-    trace: Trace | undefined,
+    trace: Traces.Trace | undefined,
   ): Submission<B, A> {
     const submission = new Submission<B, A>(this.ids++, operation, time, trace)
     // The core refers to it by its id; its results are only read through its own `combine`.
@@ -326,7 +326,7 @@ export class TrainingDriver {
 
   /** Starts the fiber that takes one operation after the other. */
   get start(): Effect.Effect<void> {
-    return Effect.map(Effect.forkIn(Effect.interruptible(this.work), this.worker), (fiber) => {
+    return Effect.map(Effect.forkIn(Effect.interruptible(this.work()), this.worker), (fiber) => {
       // It never ends by itself. If it is ended from outside, no caller may wait for ever.
       fiber.addObserver(() => {
         this.endedBy ??= new ClientClosed({ operation: "training" })
@@ -336,9 +336,9 @@ export class TrainingDriver {
   }
 
   /** Without `Effect.forever`, which yields: the next submission goes out before the poll of the one before it. */
-  private get work(): Effect.Effect<never> {
+  private work(): Effect.Effect<never> {
     return Effect.flatMap(this.whenQueued, () =>
-      Effect.flatMap(this.turn.withPermits(1)(this.takeTurn), () => this.work),
+      Effect.flatMap(this.turn.withPermits(1)(this.takeTurn), () => this.work()),
     )
   }
 
@@ -361,7 +361,7 @@ export class TrainingDriver {
       this.feed({ _tag: "TurnStarted", traits: Traits.fromLearnt(learnt) }),
     )
     return Effect.zipRight(
-      within(submission.trace, sending),
+      Traces.within(submission.trace, sending),
       Effect.suspend(() => submission.inTurn),
     )
   })
@@ -562,7 +562,7 @@ export class TrainingDriver {
   private prepareLater({ encoding, id, seq }: Extract<Command, { readonly _tag: "Prepare" }>): void {
     const submission = this.submissions.get(id)
     if (submission === undefined) return
-    defer(() => {
+    whenWritten(() => {
       // What is wrong with it is found again, and reported, in its turn.
       if (this.submissions.has(id) && this.state.active?.operation.id !== id) submission.prepare(seq, encoding)
     })
@@ -828,7 +828,7 @@ export class TrainingDriver {
 }
 
 const listen = <A>(future: ApiFuture.ApiFuture<A>, onEnd: (end: Effect.Effect<A, FutureError>) => void): void =>
-  future instanceof Telling ? future.listen(onEnd) : onEnd(future.await)
+  future instanceof FutureImpl ? future.listen(onEnd) : onEnd(future.await)
 
 /** The name of an operation's span, from the wire's name of its result. */
 export const spanName = ({ type }: Pick<ApiFuture.Kind<unknown>, "type">): string =>

@@ -350,8 +350,9 @@ const sendDirect =
   (pools: Pools): HttpDirect.Send =>
   (request, done) => {
     let isAborted = false
+    let isAnswered = false
     const fail = (failure: HttpFailure | HttpDirect.Unsendable) => {
-      if (!isAborted) done({ _tag: "Failed", failure })
+      if (!isAborted) done({ _tag: "Failed", failure, response: isAnswered ? head() : undefined })
     }
     const address = knownAddressOf(request.url)
     const pool = address && pools.get(address[0], request.purpose)
@@ -368,6 +369,7 @@ const sendDirect =
     if (request.onBodySent !== undefined && body instanceof Uint8Array) SentBodies.expect(body, request.onBodySent)
     const exchange = new Exchange({ path: address[1], method, headers, body }, pools.highWaterMark)
     exchange.unbounded = true
+    const head = () => ({ status: exchange.status, headers: flatten(exchange.headers) })
     const deliver = (body: Uint8Array) => {
       if (!isAborted)
         done({ _tag: "Answered", answer: { status: exchange.status, headers: flatten(exchange.headers), body } })
@@ -378,7 +380,6 @@ const sendDirect =
       isAborted = true
       exchange.abort()
     }
-    let isAnswered = false
     exchange.onOver = () => {
       const { error } = exchange
       if (error !== undefined) {

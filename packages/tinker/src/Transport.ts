@@ -31,7 +31,7 @@ import * as UnknownFields from "./internal/request/UnknownFields.ts"
 import * as Meters from "./internal/runtime/Meters.ts"
 import * as Timeouts from "./internal/runtime/Timeouts.ts"
 import { traced } from "./internal/runtime/Trace.ts"
-import { fromCallback, noop, type Stop } from "./internal/util/Callback.ts"
+import { fromCallback, noop, type Stop, tryExit } from "./internal/util/Callback.ts"
 import { secretsIn } from "./internal/util/Redact.ts"
 import { runBeside, runToExit } from "./internal/util/RunBeside.ts"
 import { shorten } from "./internal/util/Text.ts"
@@ -196,24 +196,27 @@ const fixed = (credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
   isFixed: true,
 })
 
-/** Shows a successful response to the observers. */
+/** Shows a successful response to the observers. A tracer that throws does not cost the caller the result. */
 const observe = ({ retryCount, sent: { trace } }: Answered, reply: ClientAdapter.Reply, meter?: Meters.Meter) => {
   const { body, status } = reply
   meter?.received(body.length)
   if (trace === undefined) return
-  trace.attribute("http.response.status_code", status)
-  trace.attribute("http.response.body.size", body.length)
-  if (retryCount > 0) trace.attribute("http.request.resend_count", retryCount)
+  tryExit(() => {
+    trace.attribute("http.response.status_code", status)
+    trace.attribute("http.response.body.size", body.length)
+    if (retryCount > 0) trace.attribute("http.request.resend_count", retryCount)
+  })
 }
 
 /** Logs the note of a deprecated endpoint, if the response has one. */
 const deprecation =
   (logged: <A>(effect: Effect.Effect<A>) => Effect.Effect<A>) =>
-  ({ operation, redact, sent: { fiber } }: Answered, { headers }: ClientAdapter.Reply): void => {
+  (attempt: Answered, { headers }: ClientAdapter.Reply): void => {
     const note = headers["x-deprecation-note"]
     if (note === undefined) return
     const level = headers["x-deprecation-level"] === "error" ? LogLevel.Error : LogLevel.Warning
-    runBeside(fiber, logged(Effect.logWithLevel(level, `${operation}: ${shorten(redact(note))}`)))
+    const message = `${attempt.operation}: ${shorten(attempt.redact(note))}`
+    runBeside(attempt.sent.fiber, logged(Effect.logWithLevel(level, message)))
   }
 
 /** Returns the routes of endpoints, made at the first request of each. */

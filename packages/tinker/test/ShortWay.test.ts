@@ -120,37 +120,56 @@ describe("a call", () => {
         : handle(request),
     )
 
-  const throwing = Tracer.make({
-    context: (f) => f(),
-    span: (name, parent, context, links, startTime, kind) => ({
-      _tag: "Span",
-      name,
-      spanId: "1",
-      traceId: "1",
-      parent,
-      context,
-      links,
-      status: { _tag: "Started", startTime },
-      attributes: new Map(),
-      sampled: true,
-      kind,
-      end: () => {},
-      attribute: () => {},
-      addLinks: () => {},
-      event: () => {
-        throw new Error("of the tracer")
-      },
-    }),
-  })
+  const throwing = (part: "attribute" | "event") => {
+    const broken = () => {
+      throw new Error("of the tracer")
+    }
+    return Tracer.make({
+      context: (f) => f(),
+      span: (name, parent, context, links, startTime, kind) => ({
+        _tag: "Span",
+        name,
+        spanId: "1",
+        traceId: "1",
+        parent,
+        context,
+        links,
+        status: { _tag: "Started", startTime },
+        attributes: new Map(),
+        sampled: true,
+        kind,
+        end: () => {},
+        attribute: () => {},
+        addLinks: () => {},
+        event: () => {},
+        [part]: broken,
+      }),
+    })
+  }
 
   it.scoped.each([
-    ["the short way", (client: HttpClient.HttpClient) => client],
+    ["a direct client", (client: HttpClient.HttpClient) => client],
+    ["any client", forked],
+  ] as const)("keeps its result when its tracer throws: %s", ([, wrap]) =>
+    Effect.gen(function* () {
+      const { context } = yield* rig((request, handle) => later(handle(request)), wrap)
+      const exit = yield* Effect.flatMap(Transport.Transport, ({ call }) => call(Api.getServerCapabilities, {})).pipe(
+        Effect.withTracer(throwing("attribute")),
+        Effect.provide(context),
+        Effect.exit,
+      )
+      expect(exit._tag).toBe("Success")
+    }),
+  )
+
+  it.scoped.each([
+    ["a direct client", (client: HttpClient.HttpClient) => client],
     ["any client", forked],
   ] as const)("whose tracer throws ends: %s", ([, wrap]) =>
     Effect.gen(function* () {
       const { context } = yield* rig(refusing, wrap)
       const exit = yield* Effect.flatMap(Transport.Transport, ({ call }) => call(Api.getServerCapabilities, {})).pipe(
-        Effect.withTracer(throwing),
+        Effect.withTracer(throwing("event")),
         Effect.provide(context),
         Effect.exit,
       )
@@ -159,7 +178,7 @@ describe("a call", () => {
   )
 
   it.scoped.each([
-    ["the short way", (client: HttpClient.HttpClient) => client],
+    ["a direct client", (client: HttpClient.HttpClient) => client],
     ["any client", forked],
   ] as const)("of which a server in the process dies is not repeated: %s", ([, wrap]) =>
     Effect.gen(function* () {

@@ -73,8 +73,8 @@ export type Outcome =
   | {
       readonly _tag: "Failed"
       readonly failure: HttpFailure | Unsendable
-      /** The status of a response whose body could not be read. */
-      readonly status?: number | undefined
+      /** The response whose body could not be read, if one came. */
+      readonly response?: Pick<Incoming, "status" | "headers"> | undefined
     }
   | { readonly _tag: "Died"; readonly cause: Cause.Cause<never> }
 

@@ -56,6 +56,9 @@ export interface Sent extends RequestHeaders.Sent {
   readonly secrets: () => ReadonlyArray<Redacted.Redacted<string>>
 }
 
+/** Stands for a body that can't be read. It is not empty: an empty 400 means something else. */
+const unreadable = new TextEncoder().encode("(its words could not be read)")
+
 const isRedirect = (status: number) => status >= 300 && status < 400
 
 /** Ends once: with its response, at its deadline, or when it is stopped. */
@@ -166,8 +169,15 @@ export class Attempt<A> implements Answered {
   /** Returns the result of a response, or the next request that it asks for. */
   private settle(outcome: Outcome): Exit.Exit<A, TinkerError> | Outgoing {
     if (outcome._tag === "Died") return Exit.failCause(outcome.cause)
-    if (outcome._tag === "Failed") return Exit.fail(AttemptError.failed(this, outcome.failure, outcome.status))
-    const { answer } = outcome
+    if (outcome._tag === "Answered") return this.read(outcome.answer)
+    const { failure, response } = outcome
+    // The status alone decides what a refusal is, so a refusal with an unreadable body is still one.
+    return response === undefined || isSuccess(response.status)
+      ? Exit.fail(AttemptError.failed(this, failure, response?.status))
+      : this.read({ status: response.status, headers: response.headers, body: unreadable })
+  }
+
+  private read(answer: Reply): Exit.Exit<A, TinkerError> | Outgoing {
     const { body, headers, status } = answer
     if (isSuccess(status)) {
       return body.byteLength > this.http.maxResponseBytes

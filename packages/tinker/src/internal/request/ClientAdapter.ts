@@ -101,18 +101,9 @@ const headOf = ({ headers, status }: HttpClientResponse.HttpClientResponse): Rep
   body: noBytes,
 })
 
-/** Stands for a body that can't be read. It is not empty: an empty 400 means something else. */
-const unreadable = new TextEncoder().encode("(its words could not be read)")
-
-/** Reads the body. The status alone decides what a refusal is, so a refusal with an unreadable body is still one. */
 const whole = (response: HttpClientResponse.HttpClientResponse): Effect.Effect<Reply, HttpClientError> => {
   const { headers, status } = response
-  const body = Effect.map(response.arrayBuffer, (buffer) => new Uint8Array(buffer))
-  return Effect.map(isSuccess(status) ? body : Effect.orElseSucceed(body, () => unreadable), (body) => ({
-    status,
-    headers,
-    body,
-  }))
+  return Effect.map(response.arrayBuffer, (body) => ({ status, headers, body: new Uint8Array(body) }))
 }
 
 const answered = (answer: Reply): Outcome => ({ _tag: "Answered", answer })
@@ -121,8 +112,7 @@ const failedBy = (cause: Cause.Cause<HttpClientError>): Outcome => {
   const failure = Cause.failureOrCause(cause)
   if (Either.isRight(failure)) return { _tag: "Died", cause: failure.right }
   const error = failure.left
-  if (error._tag === "ResponseError")
-    return { _tag: "Failed", failure: bodyFailure(error), status: error.response.status }
+  if (error._tag === "ResponseError") return { _tag: "Failed", failure: bodyFailure(error), response: error.response }
   return { _tag: "Failed", failure: error.reason === "Transport" ? sendFailure(error) : unsendable(error) }
 }
 

@@ -1,6 +1,6 @@
 /**
- * What comes thousands of times is read by hand: a tenth of what a schema takes. Whatever looks odd is left to the
- * schema, which has the words for it.
+ * Reads the most frequent responses by hand, in a tenth of the time that a schema takes. A value that looks odd is left
+ * to the schema, which describes what is wrong with it.
  */
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -13,13 +13,13 @@ import { OptimStepResult } from "../../protocol/schemas/Training.ts"
 
 export type Reader<out A = unknown> = (value: unknown) => Either.Either<A, ParseResult.ParseError>
 
-/** Not prepared beforehand: at start-up that would cost, and it is hardly ever needed. */
+/** Decodes by the schema. The decoder is made when it is needed, which is rare: making it at start-up costs time. */
 const bySchema = <A, I>(schema: Schema.Schema<A, I>, value: unknown) => Schema.decodeUnknownEither(schema)(value)
 
 const isText = Predicate.isString
 const isMissing = Predicate.isNullable
 
-/** The answer to every submission. */
+/** Reads the response to a submission. */
 const accepted: Reader<Accepted> = (value) => {
   if (!Predicate.isRecord(value)) return bySchema(Accepted, value)
   const { model_id: modelId, request_id: requestId, sample_sequence_ids: ids } = value
@@ -35,13 +35,13 @@ const accepted: Reader<Accepted> = (value) => {
   })
 }
 
-/** Hours of training are mostly heartbeats. */
+/** Reads the response to a heartbeat: hours of training are mostly heartbeats. */
 const heartbeat: Reader<typeof HeartbeatResponse.Type> = (value) =>
   Predicate.isRecord(value) && (isMissing(value["type"]) || value["type"] === "session_heartbeat")
     ? Either.right({})
     : bySchema(HeartbeatResponse, value)
 
-/** The result of every update. */
+/** Reads the result of an optimizer step. */
 const optimStep: Reader<OptimStepResult> = (value) => {
   const given = Predicate.isRecord(value) ? value["metrics"] : undefined
   if (!Predicate.isRecord(given) || Array.isArray(given)) return bySchema(OptimStepResult, value)
@@ -61,7 +61,7 @@ const byHand = new Map<unknown, Reader>([
   [OptimStepResult, optimStep],
 ])
 
-/** What reads the values of this schema. */
+/** Returns the reader of a schema. */
 export const readerOf = <A, I>(schema: Schema.Schema<A, I>): Reader<A> =>
-  // Each stands beside the schema whose values it reads.
+  // The table pairs each reader with the schema of its values.
   (byHand.get(schema) as Reader<A> | undefined) ?? Schema.decodeUnknownEither(schema)

@@ -1,5 +1,5 @@
-// Node makes it when it is first asked for, and looks for it each time.
+// Kept, because Node looks it up at every access. Read late, because Node creates it at the first one.
 let crypto: typeof globalThis.crypto | undefined
 
-/** A new one: of two requests with the same key the server may do only one. */
+/** Returns a new key. A server carries out only one of several requests with the same key. */
 export const idempotencyKey = (): string => `effect-tinker-${(crypto ??= globalThis.crypto).randomUUID()}`

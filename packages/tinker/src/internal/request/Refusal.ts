@@ -1,4 +1,4 @@
-/** Reads what a server said when it did not say yes: from status, headers and bytes to the one error that fits. */
+/** Turns a response that is not a success into the one error that fits its status, headers and body. */
 import type * as Duration from "effect/Duration"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
@@ -6,7 +6,7 @@ import * as TinkerError from "../../TinkerError.ts"
 import { redactJson } from "../util/Redact.ts"
 import { shorten } from "../util/Text.ts"
 
-/** What is known of an attempt when its error is made. */
+/** What an error says about its attempt. */
 export interface Context {
   readonly operation: string
   readonly attempts: number
@@ -24,7 +24,7 @@ export interface Answer {
 const bodyLimit = 64 * 1024
 const previewLimit = 1000
 
-/** `[{ loc: ["body", "x"], msg: "field required" }]`, the form of validation errors, as one readable line. */
+/** Formats validation errors, `[{ loc: ["body", "x"], msg: "field required" }]`, as one line. */
 const describeIssues = (issues: ReadonlyArray<unknown>): string =>
   issues
     .map((issue) => {
@@ -34,7 +34,7 @@ const describeIssues = (issues: ReadonlyArray<unknown>): string =>
     })
     .join("; ")
 
-/** What a body of JSON, or a text, says to people. */
+/** Returns the human-readable part of a body. */
 export const describeBody = (body: unknown): string => {
   if (body === undefined || body === null) return ""
   if (typeof body === "string") return body
@@ -46,7 +46,7 @@ export const describeBody = (body: unknown): string => {
   return Predicate.isRecord(words) && typeof words["message"] === "string" ? words["message"] : JSON.stringify(words)
 }
 
-/** The body as people and programs can use it: parsed if it is JSON, else text; without secrets, never unlimited. */
+/** Returns the body without secrets, up to a limit: parsed if it is JSON, else as text. */
 const readable = (bytes: Uint8Array, redact: (text: string) => string): unknown => {
   if (bytes.length === 0) return undefined
   const text = new TextDecoder().decode(bytes.subarray(0, bodyLimit))
@@ -57,11 +57,11 @@ const readable = (bytes: Uint8Array, redact: (text: string) => string): unknown 
   }
 }
 
-/** The id by which the server knows the request, as far as it can be one. */
+/** Returns the server's id of the request, shortened to what an id may be. */
 export const requestId = (headers: Answer["headers"], redact: (text: string) => string): Option.Option<string> =>
   Option.map(Option.fromNullable(headers["x-request-id"]), (id) => redact(id).slice(0, 200))
 
-/** The first bytes of an answer, for an error message. */
+/** Returns the first bytes of a response for an error message. */
 export const preview = (bytes: Uint8Array, redact: (text: string) => string): string =>
   shorten(redact(new TextDecoder().decode(bytes.subarray(0, 2 * previewLimit))))
 
@@ -87,7 +87,7 @@ const rejection = (status: number): TinkerError.RequestRejected["reason"] => {
   }
 }
 
-/** The error for an answer whose status is not 2xx. */
+/** Returns the error for a response whose status is not 2xx. */
 export const toError = (answer: Answer, context: Context): TinkerError.RequestError => {
   const body = readable(answer.body, context.redact)
   const fields = {
@@ -116,8 +116,8 @@ export const toError = (answer: Answer, context: Context): TinkerError.RequestEr
       return new TinkerError.RateLimited(fields)
   }
   if (answer.status >= 500) return new TinkerError.Unavailable({ ...fields, reason: "ServerError" })
-  // The reference takes a 400 without a Content-Length for a proxy's fault, and so misreads chunked and compressed
-  // ones. The body itself tells: an application explains its 400, a proxy does not.
+  // The reference treats a 400 without Content-Length as a proxy error and misreads chunked and compressed ones. The
+  // body decides here: an application explains its 400, a proxy does not.
   if (answer.status === 400 && answer.body.length === 0) {
     return new TinkerError.Unavailable({ ...fields, reason: "EmptyBadRequest" })
   }

@@ -12,7 +12,7 @@ import type { RetryPolicy } from "../../RetryPolicy.ts"
 import { ClientClosed, type TinkerError } from "../../TinkerError.ts"
 import { asksForRetry, isBillingStop, isRefusedCredential, isRetryable, meaningOf } from "../core/Response.ts"
 import { current, type Trace, traceparentOf } from "../runtime/Trace.ts"
-import { noop, type Stop } from "../util/Callback.ts"
+import { noop, type Stop, tryExit } from "../util/Callback.ts"
 import { clockOf } from "../util/MonotonicClock.ts"
 import { reveal, secretsIn } from "../util/Redact.ts"
 import { runToExit } from "../util/RunBeside.ts"
@@ -172,28 +172,15 @@ export class Request<A> implements Sent {
   }
 
   start(): Stop {
-    const refusal = this.client.isClosed ? this.closed() : this.describe()
-    if (refusal === undefined) this.obtainToken()
-    else this.end(refusal)
+    if (this.trace !== undefined) describe(this.trace, this.rendered)
+    if (this.client.isClosed) this.end(this.closed())
+    else this.obtainToken()
     return this.isOver ? noop : () => this.stop()
   }
 
   private stop(): Effect.Effect<unknown> {
     this.isOver = true
     return this.stopStep()
-  }
-
-  /** Describes the request in its span. A tracer that throws ends the request, not the caller. */
-  private describe(): Exit.Exit<never, never> | undefined {
-    if (this.trace === undefined) return undefined
-    const { body, method } = this.rendered
-    try {
-      this.trace.attribute("http.request.method", method)
-      this.trace.attribute("http.request.body.size", body?.bytes.length ?? 0)
-      return undefined
-    } catch (cause) {
-      return Exit.die(cause)
-    }
   }
 
   private obtainToken(): void {
@@ -302,6 +289,14 @@ export class Request<A> implements Sent {
     const step = ++this.step
     this.stopBy(step, new Request(fiber, client, prepared, rendered, options, auth, relearn, onExit).start())
   }
+}
+
+/** Describes the request in its span. A tracer that throws does not stop the request. */
+const describe = (trace: Trace, { body, method }: Endpoint.Rendered): void => {
+  tryExit(() => {
+    trace.attribute("http.request.method", method)
+    trace.attribute("http.request.body.size", body?.bytes.length ?? 0)
+  })
 }
 
 const urlOf = ({ baseUrl }: Client, { endpoint, url }: Prepared<unknown>, { path, query }: Endpoint.Rendered): string =>

@@ -1,6 +1,6 @@
 /**
- * Fields of ours that a server refuses because it is older than they are. Learnt once from its 422, by the rule of
- * `Endpoint.render`: what only carries its default is left out from then on, what says something stays.
+ * Remembers the fields that an older server does not know. They are learnt from its 422. From then on
+ * `Endpoint.render` leaves them out where they only carry their default.
  */
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
@@ -8,8 +8,9 @@ import type { Endpoint } from "../../protocol/Endpoint.ts"
 import type { TinkerError } from "../../TinkerError.ts"
 
 export interface UnknownFields {
+  /** Returns the fields that the server is known to refuse. */
   readonly of: (endpoint: Endpoint<never, unknown>) => ReadonlySet<string>
-  /** Does the error name fields? Others may have learnt of them in the meantime. */
+  /** Remembers the fields that an error names. Returns whether it names any, known or not. */
   readonly learn: (endpoint: Endpoint<never, unknown>, error: TinkerError) => boolean
 }
 
@@ -28,7 +29,7 @@ export const make = (): UnknownFields => {
   }
 }
 
-/** The fields that `{ detail: [{ type: "extra_forbidden", loc: ["body", name] }] }` names. */
+/** Returns the fields that `{ detail: [{ type: "extra_forbidden", loc: ["body", name] }] }` names. */
 const forbidden = (body: unknown): ReadonlyArray<string> => {
   const detail = Predicate.isRecord(body) ? body["detail"] : undefined
   if (!Array.isArray(detail)) return []

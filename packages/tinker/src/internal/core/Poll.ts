@@ -7,10 +7,10 @@ import { billingInterval, doubling } from "./Delays.ts"
 import type { PollResponse } from "./PollResponse.ts"
 
 export interface Settings {
-  /** Limits the whole poll, in milliseconds. Absent: no limit. */
-  readonly deadline: number | undefined
-  /** Limits the time without news from the server, in milliseconds. Absent: no limit. */
-  readonly stalledAfter: number | undefined
+  /** Limits the whole poll, in milliseconds; maybe infinite. */
+  readonly deadline: number
+  /** Limits the time without news from the server, in milliseconds; maybe infinite. */
+  readonly stalledAfter: number
   /** Limits the time for which billing may block the account, in milliseconds. */
   readonly billingPause: number
 }
@@ -39,7 +39,7 @@ export interface State {
   readonly news: string
   readonly newsAt: number
   /** When the pause ends, or the wait for a large response. */
-  readonly until: number | undefined
+  readonly until: number
   readonly queueState: string
   readonly queueReason: string | undefined
 }
@@ -115,7 +115,7 @@ export const rules: Rules = {
   pendingDelay: (took, instants) => (took >= heldFor ? 0 : Math.min(5 * 2 ** instants, 1_000)),
   isNews: (state, response) => response.state !== "unknown" && newsOf(response) !== state.news,
   isBillingOver: ({ settings }, since, now) => now - since >= settings.billingPause,
-  patience: ({ newsAt, settings }, now) => newsAt + (settings.stalledAfter ?? Number.POSITIVE_INFINITY) - now,
+  patience: ({ newsAt, settings }, now) => newsAt + settings.stalledAfter - now,
   isSizeTwice: ({ bytes }) => bytes !== undefined,
   failure: (expired) => (expired ? "Expired" : "Failure"),
   isReached: (moment, now) => now >= moment,
@@ -137,7 +137,7 @@ export const initial = (settings: Settings): State => ({
   hasRoom: false,
   news: "",
   newsAt: 0,
-  until: undefined,
+  until: 0,
   queueState: "submitted",
   queueReason: undefined,
 })
@@ -150,7 +150,7 @@ const end = (state: State, outcome: Outcome, now: number, iterations = state.ite
   if (state.hasRoom) commands.push({ _tag: "LeaveRoom" })
   commands.push({ _tag: "StopTimers" })
   commands.push({ _tag: "Complete", outcome, age: now - state.startedAt, iterations })
-  return { state: { ...state, phase: "Ended", hasRoom: false, until: undefined }, commands }
+  return { state: { ...state, phase: "Ended", hasRoom: false }, commands }
 }
 
 /** Puts commands before those of a step. */
@@ -162,7 +162,7 @@ const ask = (rules: Rules, state: State, iteration: number, now: number): Step =
   const { bytes } = state
   if (bytes === undefined) {
     return {
-      state: { ...state, phase: "Asking", iteration, askedAt: now, until: undefined },
+      state: { ...state, phase: "Asking", iteration, askedAt: now },
       commands: [{ _tag: "Ask", iteration, bytes }],
     }
   }
@@ -176,7 +176,7 @@ const ask = (rules: Rules, state: State, iteration: number, now: number): Step =
       iteration,
       askedAt: now,
       hasRoom: true,
-      until: isLimited ? now + patience : undefined,
+      until: now + patience,
       queueState: "waiting_for_room",
       queueReason: undefined,
     },
@@ -273,26 +273,26 @@ const onResponse = (rules: Rules, state: State, response: PollResponse, now: num
 
 const onStarted = (rules: Rules, state: State, now: number): Step => {
   const { deadline } = state.settings
-  const limit: ReadonlyArray<Command> = deadline === undefined ? nothing : [{ _tag: "SetDeadline", millis: deadline }]
+  const limit: ReadonlyArray<Command> = Number.isFinite(deadline)
+    ? [{ _tag: "SetDeadline", millis: deadline }]
+    : nothing
   return after(limit, ask(rules, { ...state, startedAt: now, newsAt: now }, 0, now))
 }
 
 /** Ends the exchange before the response is read: room is held only while a response is transferred. */
 const onResponded = (rules: Rules, state: State, response: PollResponse, now: number): Step => {
-  const idle: State = { ...state, phase: "Pausing", hasRoom: false, until: undefined }
+  const idle: State = { ...state, phase: "Pausing", hasRoom: false }
   return after(state.hasRoom ? [{ _tag: "LeaveRoom" }] : nothing, onResponse(rules, idle, response, now))
 }
 
 const onTimer = (rules: Rules, state: State, now: number): Step => {
   const { phase, until } = state
-  // The timer belongs to a wait that is over.
-  if (until === undefined) return { state, commands: nothing }
   if (!rules.isReached(until, now)) return { state, commands: [{ _tag: "Wait", millis: until - now }] }
   return phase === "Pausing" ? ask(rules, state, state.iteration + 1, now) : end(state, "Stalled", until)
 }
 
 const onDeadline = (rules: Rules, state: State, now: number): Step => {
-  const deadline = state.startedAt + (state.settings.deadline ?? 0)
+  const deadline = state.startedAt + state.settings.deadline
   return rules.isReached(deadline, now)
     ? end(state, "DeadlineExceeded", now)
     : { state, commands: [{ _tag: "SetDeadline", millis: deadline - now }] }

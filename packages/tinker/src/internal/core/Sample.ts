@@ -16,8 +16,8 @@ export interface Client {
   readonly base: number
   /** How many numbers were used. */
   readonly used: number
-  /** When a sample last succeeded. */
-  readonly lastDone: number | undefined
+  /** When a sample last succeeded; 0 before that. */
+  readonly lastDone: number
   /** When the current billing stop began, and when the server last confirmed it. */
   readonly billing: { readonly since: number; readonly last: number } | undefined
   /** Limits a billing stop, in milliseconds. */
@@ -29,10 +29,10 @@ export interface Client {
 export interface Settings {
   /** The estimated size of the prompt. */
   readonly bytes: number
-  /** Limits the whole sample, in milliseconds. Absent: no limit. */
-  readonly deadline: number | undefined
-  /** Limits the time in which no sample of the client succeeds, in milliseconds. Absent: no limit. */
-  readonly stalledAfter: number | undefined
+  /** Limits the whole sample, in milliseconds; maybe infinite. */
+  readonly deadline: number
+  /** Limits the time in which no sample of the client succeeds, in milliseconds; maybe infinite. */
+  readonly stalledAfter: number
   /** Whether a sample may be submitted again after a failure. */
   readonly mayResubmit: boolean
 }
@@ -189,17 +189,12 @@ export const rules: Rules = {
     const delay = failure === undefined ? 500 * 2 ** retries : doubling(500, retries, failure.isRateLimited)
     return Math.min(Math.round(Math.min(delay, 10_000) * (0.75 + 0.5 * random)), 10_000)
   },
-  limitAt: (client, state) =>
-    Math.min(
-      rules.deadlineAt(state),
-      Math.max(state.startedAt, client.lastDone ?? state.startedAt) + finiteOr(state.settings.stalledAfter),
-    ),
-  deadlineAt: ({ settings, startedAt }) => startedAt + finiteOr(settings.deadline),
+  limitAt: ({ lastDone }, state) =>
+    Math.min(rules.deadlineAt(state), Math.max(state.startedAt, lastDone) + state.settings.stalledAfter),
+  deadlineAt: ({ settings, startedAt }) => startedAt + settings.deadline,
   isReached: (moment, now) => now >= moment,
   cancels: (outcome) => outcome !== "Closed",
 }
-
-const finiteOr = (millis: number | undefined): number => millis ?? Number.POSITIVE_INFINITY
 
 /** Returns what matters about a submission that failed. `retryAfter` is in milliseconds. */
 export const failureOf = (error: TinkerError, retryAfter: number | undefined): Failure => ({
@@ -222,7 +217,7 @@ export const initialClient = (base: number | undefined, billingPause: number): C
   isJoined: base !== undefined,
   base: base ?? 0,
   used: 0,
-  lastDone: undefined,
+  lastDone: 0,
   billing: undefined,
   billingPause,
   queueState: "active",

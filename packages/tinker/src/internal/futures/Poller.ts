@@ -91,8 +91,6 @@ export const millisOf = (input: Duration.DurationInput | undefined, otherwise: n
   return Option.match(Duration.decodeUnknown(input), { onNone: () => otherwise, onSome: Duration.toMillis })
 }
 
-const finite = (millis: number): number | undefined => (Number.isFinite(millis) ? millis : undefined)
-
 /** The endpoint of polls for a kind of result. It has no span: a poll is a moment of the wait, which has one. */
 const endpoints = new WeakMap<Kind<unknown>, typeof Api.retrieveFuture>()
 const endpointOf = (kind: Kind<unknown>): typeof Api.retrieveFuture => {
@@ -152,8 +150,8 @@ class Poller<A> extends Machine<Poll.Event, Poll.Command> {
     this.time = timeOf(fiber)
     this.timeouts = parts.timers.of(fiber)
     this.state = Poll.initial({
-      deadline: finite(millisOf(deadline, Number.POSITIVE_INFINITY)),
-      stalledAfter: finite(millisOf(stalledAfter, defaultStalledAfter)),
+      deadline: millisOf(deadline, Number.POSITIVE_INFINITY),
+      stalledAfter: millisOf(stalledAfter, defaultStalledAfter),
       billingPause: parts.billingPause,
     })
     this.queue = {

@@ -1,26 +1,72 @@
 /**
- * Keeps what a fiber has in its context, its FiberRefs and its tracer for work that goes on without a fiber. The
- * carrier is a fiber that has ended: it runs nothing, nobody waits for it, and it can be read like any other fiber.
+ * Keeps what a fiber has for work that goes on without one: its context, FiberRefs, services, tracer and scheduler.
+ * A view costs much less than a fiber, and does not change when the fiber goes on.
  */
 import * as Context from "effect/Context"
-import * as Effect from "effect/Effect"
 import type * as Fiber from "effect/Fiber"
-import * as Runtime from "effect/Runtime"
+import * as FiberRef from "effect/FiberRef"
+import * as FiberRefs from "effect/FiberRefs"
 import * as Tracer from "effect/Tracer"
-import { runBeside } from "../util/RunBeside.ts"
 
 export type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
-/** Returns a carrier of what the fiber has now, whatever becomes of that fiber. */
-export const snapshot = (fiber: AnyFiber): AnyFiber => runBeside(fiber, Effect.void)
+/** The members of a fiber that can be read without running it. */
+type Readable = Pick<
+  AnyFiber,
+  | "id"
+  | "getFiberRef"
+  | "getFiberRefs"
+  | "currentContext"
+  | "currentDefaultServices"
+  | "currentScheduler"
+  | "currentSpan"
+  | "currentSupervisor"
+  | "currentTracer"
+>
 
-/** Returns a carrier of what the fiber has now, inside this span. */
+class FiberView implements Readable {
+  readonly currentContext: AnyFiber["currentContext"]
+  readonly currentDefaultServices: AnyFiber["currentDefaultServices"]
+  readonly currentScheduler: AnyFiber["currentScheduler"]
+  readonly currentSpan: AnyFiber["currentSpan"]
+  readonly currentSupervisor: AnyFiber["currentSupervisor"]
+  readonly currentTracer: AnyFiber["currentTracer"]
+  private readonly fiberId: ReturnType<AnyFiber["id"]>
+  private readonly fiberRefs: FiberRefs.FiberRefs
+
+  constructor(fiber: Readable, context: AnyFiber["currentContext"], span: AnyFiber["currentSpan"]) {
+    this.currentContext = context
+    this.currentDefaultServices = fiber.currentDefaultServices
+    this.currentScheduler = fiber.currentScheduler
+    this.currentSpan = span
+    this.currentSupervisor = fiber.currentSupervisor
+    this.currentTracer = fiber.currentTracer
+    this.fiberId = fiber.id()
+    this.fiberRefs = fiber.getFiberRefs()
+  }
+
+  id(): ReturnType<AnyFiber["id"]> {
+    return this.fiberId
+  }
+
+  getFiberRef<A>(fiberRef: FiberRef.FiberRef<A>): A {
+    // The type of the one FiberRef that this view replaces.
+    if (Object.is(fiberRef, FiberRef.currentContext)) return this.currentContext as A
+    return FiberRefs.getOrDefault(this.fiberRefs, fiberRef)
+  }
+
+  getFiberRefs(): FiberRefs.FiberRefs {
+    return this.fiberRefs
+  }
+}
+
+/** Requests and logs read the fiber that they are given; they never run, observe or interrupt it. */
+const asFiber = (view: Readable): AnyFiber => view as unknown as AnyFiber
+
+/** Returns what the fiber has now, whatever becomes of it. */
+export const snapshot = (fiber: AnyFiber): AnyFiber =>
+  asFiber(new FiberView(fiber, fiber.currentContext, fiber.currentSpan))
+
+/** Returns what the fiber has now, inside this span. */
 export const withSpan = (fiber: AnyFiber, span: Tracer.Span): AnyFiber =>
-  Runtime.runFork(
-    Runtime.make({
-      context: Context.add(fiber.currentContext, Tracer.ParentSpan, span),
-      fiberRefs: fiber.getFiberRefs(),
-      runtimeFlags: Runtime.defaultRuntimeFlags,
-    }),
-    Effect.void,
-  )
+  asFiber(new FiberView(fiber, Context.add(fiber.currentContext, Tracer.ParentSpan, span), span))

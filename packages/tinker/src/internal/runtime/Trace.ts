@@ -1,4 +1,5 @@
 /** Spans that cost nothing where nobody looks at them. */
+import * as Chunk from "effect/Chunk"
 import type * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as DefaultServices from "effect/DefaultServices"
@@ -6,11 +7,11 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import * as FiberRef from "effect/FiberRef"
+import * as HashMap from "effect/HashMap"
 import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
 import { tryExit } from "../util/Callback.ts"
 import { clockOf } from "../util/MonotonicClock.ts"
-import { runBeside } from "../util/RunBeside.ts"
 import * as FiberContext from "./FiberContext.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
@@ -114,12 +115,38 @@ export const open = (
 ): Opened | undefined => {
   const tracer = tracerOf(fiber)
   if (tracer === undefined) return undefined
-  const made = runBeside(fiber, Effect.makeSpan(name, { kind, captureStackTrace: false, attributes })).unsafePoll()
-  if (made === null || Exit.isFailure(made)) return undefined
-  return {
-    trace: new Trace(tracer, made.value, clockOf(fiber)),
-    fiber: FiberContext.withSpan(fiber, made.value),
-  }
+  const made = attempt(() => makeSpan(fiber, tracer, name, kind, attributes))
+  if (Exit.isFailure(made)) return undefined
+  return { trace: new Trace(tracer, made.value, clockOf(fiber)), fiber: FiberContext.withSpan(fiber, made.value) }
+}
+
+/** Skips spans that hide themselves from their children. */
+const visible = (span: Tracer.AnySpan | undefined): Tracer.AnySpan | undefined => {
+  if (span === undefined || !Context.get(span.context, Tracer.DisablePropagation)) return span
+  return span._tag === "Span" ? visible(Option.getOrUndefined(span.parent)) : undefined
+}
+
+/** Does what `Effect.makeSpan` does, without a fiber to run it. */
+const makeSpan = (
+  fiber: AnyFiber,
+  tracer: Tracer.Tracer,
+  name: string,
+  kind: Tracer.SpanKind,
+  attributes: Attributes | undefined,
+): Tracer.Span => {
+  const links = fiber.getFiberRef(FiberRef.currentTracerSpanLinks)
+  const now = fiber.getFiberRef(FiberRef.currentTracerTimingEnabled) ? clockOf(fiber).unsafeCurrentTimeNanos() : 0n
+  const span = tracer.span(
+    name,
+    Option.fromNullable(visible(fiber.currentSpan)),
+    Context.empty(),
+    Chunk.toReadonlyArray(links),
+    now,
+    kind,
+  )
+  HashMap.forEach(fiber.getFiberRef(FiberRef.currentTracerSpanAnnotations), (value, key) => span.attribute(key, value))
+  for (const key in attributes) span.attribute(key, attributes[key])
+  return span
 }
 
 /** Starts a span that another part of the program ends, if a tracer is installed. */

@@ -162,12 +162,10 @@ export const make = (
     }
   })
 
-const finite = (millis: number): number | undefined => (Number.isFinite(millis) ? millis : undefined)
-
 const settingsOf = (shared: Shared, input: Input, options: Options): Sample.Settings => ({
   bytes: ModelInput.samplingBytes(input.prompt),
-  deadline: finite(millisOf(options.deadline, Number.POSITIVE_INFINITY)),
-  stalledAfter: finite(millisOf(options.stalledAfter, shared.stalledAfter)),
+  deadline: millisOf(options.deadline, Number.POSITIVE_INFINITY),
+  stalledAfter: millisOf(options.stalledAfter, shared.stalledAfter),
   mayResubmit: options.mayResubmit,
 })
 
@@ -403,6 +401,8 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
   }
 
   private progressed({ reason, state }: ApiFuture.QueueState, polls: number): void {
+    // The first poll changes nothing.
+    if (polls === this.state.polls && state === this.state.queueState && Option.isNone(reason)) return
     this.send({ _tag: "Progressed", polls, state, reason: Option.getOrUndefined(reason) })
   }
 

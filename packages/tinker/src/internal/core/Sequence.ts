@@ -5,6 +5,7 @@
  * that small programs can reach.
  */
 import type {
+  Acknowledgement,
   Active,
   Broken,
   Command,
@@ -48,6 +49,7 @@ export const initial = (
   next: start.next,
   retake: undefined,
   rejected: [...start.rejected],
+  maybeUsed: undefined,
   failed: [...start.failed],
   unsettled: [...start.unsettled],
   proven: start.proven,
@@ -218,7 +220,8 @@ const startTurn = (state: State, out: Array<Command>): void => {
 /** Pieces go out in parallel only where it is certain which numbers come next. */
 const modeOf = (state: State, { parallel, pieces, recorded }: Operation): Active["mode"] => {
   if (recorded !== undefined) return "Recorded"
-  return parallel && pieces > 1 && state.rejected.length === 0 && state.failed.length === 0 ? "Parallel" : "Serial"
+  const isCertain = state.rejected.length === 0 && state.failed.length === 0 && state.maybeUsed === undefined
+  return parallel && pieces > 1 && isCertain ? "Parallel" : "Serial"
 }
 
 const newPiece = (state: State, operation: Operation, index: number): Piece => {
@@ -252,7 +255,8 @@ const chooseNext = (state: State, { follows, recorded }: Operation): void => {
   state.retake = undefined
 }
 
-const without = (numbers: ReadonlyArray<number>, seq: number): Array<number> => numbers.filter((other) => other !== seq)
+const without = (numbers: ReadonlyArray<number>, ...seqs: ReadonlyArray<number>): Array<number> =>
+  numbers.filter((other) => !seqs.includes(other))
 
 const encodingOf = (state: State, { encoding }: Operation): Encoding =>
   encoding === "fixed" ? "fixed" : (state.traits.encoding ?? "protobuf")
@@ -278,10 +282,20 @@ const beginSending = (state: State, active: Active, out: Array<Command>): void =
 
 /** Sends the current request of a piece. If there is a journal, it has the request. */
 const send = (state: State, piece: Piece, out: Array<Command>): void => {
+  const { active } = state
+  if (active === undefined) return
+  const broken = obstacle(state, active.operation)
+  if (broken !== undefined) return abandon(state, active, piece, broken, out)
   piece.phase = "Sending"
   const { encoding, seq } = piece.current
   prepareNext(state, piece, out)
   out.push({ _tag: "Send", piece: piece.index, seq, encoding })
+}
+
+/** Ends an operation because the result of an earlier one broke the sequence while it was being submitted. */
+const abandon = (state: State, { pieces }: Active, piece: Piece, broken: Broken, out: Array<Command>): void => {
+  const mayHaveArrived = pieces.some((other) => other.inDoubt || (other !== piece && other.phase === "Sending"))
+  end(state, { _tag: "Broken", broken }, out, !mayHaveArrived)
 }
 
 const prepareNext = (state: State, piece: Piece, out: Array<Command>): void => {
@@ -303,15 +317,27 @@ const dispatch = (state: State, piece: Piece, request: Request, substitute: Subs
   if (!state.journaled || active.mode === "Recorded") return send(state, piece, out)
   const isSame = replaced.seq === request.seq && replaced.encoding === request.encoding && substitute !== "Leaner"
   if (isSame && active.intents.includes(request.seq)) return send(state, piece, out)
-  const entries: Array<JournalEntry> = []
-  if (replaced.seq !== request.seq && active.intents.includes(replaced.seq)) {
-    entries.push({ _tag: "Withdrawn", seq: replaced.seq })
-    active.intents = without(active.intents, replaced.seq)
-  }
-  entries.push(intentOf(piece.index, request))
-  active.intents = [...without(active.intents, request.seq), request.seq]
+  const isMoved = replaced.seq !== request.seq
+  const rewritten = [piece, ...(isMoved ? moveAlong(active, piece) : [])]
+  const taken = rewritten.map(({ current }) => current.seq)
+  const withdrawn = isMoved ? without(active.intents, ...taken) : []
+  active.intents = [...new Set([...active.intents, ...taken])]
   piece.phase = "Journaling"
-  out.push({ _tag: "Journal", piece: piece.index, entries })
+  out.push({
+    _tag: "Journal",
+    piece: piece.index,
+    entries: [
+      ...withdrawn.map((seq) => ({ _tag: "Withdrawn" as const, seq })),
+      ...rewritten.map(({ current, index }) => intentOf(index, current)),
+    ],
+  })
+}
+
+/** Gives the pieces after this one the numbers after its own: a journal that lacks one of them takes all for unsent. */
+const moveAlong = ({ pieces }: Active, { current, index }: Piece): Array<Piece> => {
+  const later = pieces.slice(index + 1)
+  for (const piece of later) piece.current = { ...piece.current, seq: current.seq + piece.index - index }
+  return later
 }
 
 const acknowledge = (state: State, piece: Piece, requestId: string, out: Array<Command>): void => {
@@ -321,19 +347,29 @@ const acknowledge = (state: State, piece: Piece, requestId: string, out: Array<C
   if (encoding !== "fixed" && active.operation.encoding === "choice" && state.traits.encoding === undefined)
     learn(state, { encoding }, out)
   if (piece.substitute === "OtherNumber") {
-    if (seq > piece.original.seq) learn(state, { rejectionConsumesSeq: true }, out)
+    letPass(state, piece, out)
     state.failed = without(state.failed, seq)
     state.retake = undefined
   }
   if (state.newest === undefined || state.newest.seq < seq) state.newest = { seq, requestId }
   state.unsettled.push(seq)
   state.rejected = state.rejected.filter((other) => other > seq)
+  if (state.maybeUsed !== undefined && state.maybeUsed <= seq) state.maybeUsed = undefined
   active.intents = without(active.intents, seq)
   if (state.journaled) out.push({ _tag: "Note", entries: [{ _tag: "Acknowledged", seq, requestId }] })
   const { id } = active.operation
   const { inDoubt, index } = piece
   out.push({ _tag: "Poll", id, piece: index, seq, requestId, inDoubt })
   endPiece(state, piece, { _tag: "Acknowledged" }, out)
+}
+
+/**
+ * Draws the conclusion from a response that is not a conflict: the server expects this number. If it is a later one,
+ * the rejected request before it has used its own, unless a save may have used that.
+ */
+const letPass = (state: State, { current, original }: Piece, out: Array<Command>): void => {
+  if (current.seq < original.seq) state.next = current.seq
+  else if (state.maybeUsed === undefined) learn(state, { rejectionConsumesSeq: true }, out)
 }
 
 const learn = (state: State, change: Partial<ServerTraits>, out: Array<Command>): void => {
@@ -357,11 +393,8 @@ const judge = (state: State, piece: Piece, out: Array<Command>): void => {
   if (failure === undefined || piece.phase !== "Sending") return
   const mayBeUnreadable =
     failure.mayFailOnEncoding && piece.current.encoding === "protobuf" && !piece.inDoubt && !piece.unreadable
-  if (!mayBeUnreadable) return judged(state, piece, out)
-  if (state.traits.encoding !== undefined) {
-    piece.unreadable = state.traits.encoding === "json"
-    return judged(state, piece, out)
-  }
+  // A server that accepted JSON after it rejected protobuf may read both: its objection may have been another one.
+  if (!mayBeUnreadable || state.traits.encoding === "protobuf") return judged(state, piece, out)
   piece.phase = "Deciding"
   out.push({ _tag: "CheckEncoding", piece: piece.index })
 }
@@ -376,17 +409,18 @@ const judged = (state: State, piece: Piece, out: Array<Command>): void => {
     if (failure.meaning === "Uncertain" && !piece.unreadable) piece.inDoubt = true
     return fail(state, piece, failure, out)
   }
-  if (failure.meaning !== "Uncertain") return decide(piece, true, out)
-  if (piece.unreadable) return decide(piece, false, out)
+  if (failure.meaning !== "Uncertain") return decide(state, piece, true, out)
+  if (piece.unreadable) return decide(state, piece, false, out)
   piece.inDoubt = true
-  if (failure.asksForRetry) return decide(piece, true, out)
+  if (failure.asksForRetry) return decide(state, piece, true, out)
   decideResend(state, piece, out)
 }
 
-const decide = (piece: Piece, resend: boolean, out: Array<Command>): void => {
+const decide = (state: State, piece: Piece, resend: boolean, out: Array<Command>): void => {
   piece.pending = undefined
   piece.phase = "Sending"
-  out.push({ _tag: "Decide", piece: piece.index, resend })
+  const isObstructed = state.active !== undefined && obstacle(state, state.active.operation) !== undefined
+  out.push({ _tag: "Decide", piece: piece.index, resend: resend && !isObstructed })
 }
 
 /** Whether a request that may have arrived can be sent again; undefined if that has to be found out. */
@@ -405,7 +439,7 @@ const decideResend = (state: State, piece: Piece, out: Array<Command>): void => 
 }
 
 const resendDecided = (state: State, piece: Piece, allowed: boolean, out: Array<Command>): void => {
-  if (piece.pending !== undefined) return decide(piece, allowed, out)
+  if (piece.pending !== undefined) return decide(state, piece, allowed, out)
   // A recorded request that this process has not sent yet.
   if (allowed) return send(state, piece, out)
   endPiece(state, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
@@ -416,23 +450,25 @@ const fail = (state: State, piece: Piece, failure: Failure, out: Array<Command>)
   if (piece.absent && failure.meaning === "Uncertain") return sendUnderNextNumber(state, piece, out)
   switch (piece.substitute) {
     case "None":
-      piece.failure = { ...failure, unreadable: piece.unreadable }
+      if (failure.meaning !== "Conflict" || piece.failure === undefined)
+        piece.failure = { ...failure, unreadable: piece.unreadable }
       if (failure.meaning === "Conflict") return insist(state, piece, out)
       if (piece.inDoubt) return conclude(state, piece, failure, out)
       if (piece.unreadable || failure.meaning === "Rejected") return rewrite(state, piece, failure, out)
       return conclude(state, piece, failure, out)
     case "Leaner":
-      return conclude(state, piece, failure, out)
     case "OtherEncoding": {
       const { failure: first } = piece
-      // Refused both ways: the encoding was not the reason, and the first response says what was.
-      const isFirstOneThatCounts = first !== undefined && !first.unreadable && !piece.inDoubt
-      return conclude(state, piece, isFirstOneThatCounts ? first : failure, out)
+      const isConflict = failure.meaning === "Conflict" && !piece.inDoubt
+      if (isConflict && piece.substitute === "OtherEncoding") return insistRewritten(state, piece, failure, out)
+      // Refused both ways: the encoding was not the reason, and the first response says what was. A conflict only says
+      // that the first request used the number.
+      const isFirstThatCounts = piece.substitute === "OtherEncoding" ? first?.unreadable === false : isConflict
+      return conclude(state, piece, first !== undefined && isFirstThatCounts && !piece.inDoubt ? first : failure, out)
     }
     case "OtherNumber":
       if (failure.meaning === "Conflict" && !piece.inDoubt) return insist(state, piece, out)
-      // Whatever the response says about the request, the server let the number pass.
-      if (piece.current.seq > piece.original.seq) learn(state, { rejectionConsumesSeq: true }, out)
+      if (failure.meaning === "Rejected") letPass(state, piece, out)
       return conclude(state, piece, failure, out)
   }
 }
@@ -448,13 +484,24 @@ const rewrite = (state: State, piece: Piece, failure: Failure, out: Array<Comman
   conclude(state, piece, failure, out)
 }
 
+/** From here on the request in its other encoding is the original: its first form may have used the number. */
+const insistRewritten = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void => {
+  const { seq } = piece.current
+  piece.original = piece.current
+  piece.substitute = "None"
+  if (piece.failure?.unreadable === true) piece.failure = { ...failure, unreadable: false }
+  else if (!state.rejected.includes(seq)) state.rejected.push(seq)
+  insist(state, piece, out)
+}
+
 /**
- * Handles a conflict over a number that no other request should have. Two kinds of server explain it: one where a
- * rejected request uses its number, and one where a failed request does not. If neither number is accepted, the same
- * request is sent three more times: a server may need a moment to finish what came before.
+ * Handles a conflict over a number that no other request should have. A server may need a moment to finish what came
+ * before, so the same request is sent up to three more times. A conflict that does not pass has two explanations: a
+ * server where a rejected request uses its number, and one where a failed request does not. Both are tried before each
+ * further delay, but not at once: under a higher number, a server that only needed a moment would wait for ever.
  */
 const insist = (state: State, piece: Piece, out: Array<Command>): void => {
-  if (piece.substitute === "None" && !piece.inDoubt && mayRenumber(state, piece))
+  if (piece.substitute === "None" && piece.delays > 0 && !piece.inDoubt && mayRenumber(state, piece))
     piece.candidates = candidatesOf(state, piece)
   const seq = piece.candidates.shift()
   if (seq !== undefined) return dispatch(state, piece, { seq, encoding: piece.original.encoding }, "OtherNumber", out)
@@ -471,7 +518,7 @@ const mayRenumber = ({ active }: State, { index }: Piece): boolean => index === 
 
 const candidatesOf = (state: State, { original: { seq } }: Piece): Array<number> => {
   let beyond = seq
-  while (state.rejected.includes(beyond)) beyond++
+  while (state.rejected.includes(beyond) || state.maybeUsed === beyond) beyond++
   const [firstFailed] = state.failed
   return [...(beyond > seq ? [beyond] : []), ...(firstFailed !== undefined && firstFailed < seq ? [firstFailed] : [])]
 }
@@ -527,7 +574,8 @@ const onSerialPiece = (
   out: Array<Command>,
 ): void => {
   const { operation, pieces } = active
-  const isPart = piece.index > 0 && !operation.independentPieces
+  const earlier = operation.independentPieces ? [] : pieces.slice(0, piece.index)
+  const isPart = earlier.some(({ current }) => !state.failed.includes(current.seq))
   switch (outcome._tag) {
     case "Acknowledged": {
       state.next = piece.current.seq + 1
@@ -543,19 +591,24 @@ const onSerialPiece = (
         ? endBroken(state, piece.original.seq, "partial", outcome.error, out, true)
         : end(state, { _tag: "Failed", error: outcome.error }, out)
     case "NameTaken":
-      state.next = piece.current.seq + 1
-      // The journal keeps its intent: a resume finds out the same.
-      return end(state, { _tag: "Failed", error: outcome.error }, out, false)
-    case "Lost":
-      return endBroken(
-        state,
-        piece.original.seq,
-        isPart && outcome.applied === "no" ? "partial" : outcome.applied,
-        outcome.error,
-        out,
-        false,
-      )
+      return endNameTaken(state, piece, outcome.error, out)
+    case "Lost": {
+      if (outcome.applied === "unknown" || piece.index === 0)
+        return endBroken(state, piece.original.seq, outcome.applied, outcome.error, out, false)
+      return isPart
+        ? endBroken(state, piece.original.seq, "partial", outcome.error, out, false)
+        : end(state, { _tag: "Failed", error: outcome.error }, out)
+    }
   }
+}
+
+/** The next operation tries the number of a save whose name is taken. The journal keeps its intent until then. */
+const endNameTaken = (state: State, { current: { seq } }: Piece, error: number, out: Array<Command>): void => {
+  if (seq >= state.next - 1) {
+    state.next = seq
+    state.maybeUsed = seq
+  }
+  end(state, { _tag: "Failed", error }, out, false)
 }
 
 /** The first piece goes last: until it arrives the server does nothing with the others. */
@@ -576,7 +629,8 @@ const onParallelPiece = (state: State, active: Active, out: Array<Command>): voi
     state.next = first.original.seq + active.pieces.length
     return end(state, { _tag: "Accepted" }, out)
   }
-  const applied = first.outcome._tag === "Lost" ? first.outcome.applied : "no"
+  // If the server has used the number of the first piece, it carries out the others.
+  const applied = first.outcome._tag === "Free" && !first.outcome.rejected ? "no" : "unknown"
   endBroken(state, first.original.seq, applied, first.outcome.error, out, false)
 }
 
@@ -599,7 +653,7 @@ const onRecordedPiece = (
     case "Acknowledged":
       return resendRecorded(state, active, piece.index + 1, out)
     case "NameTaken":
-      return end(state, { _tag: "Failed", error: outcome.error }, out, false)
+      return endNameTaken(state, piece, outcome.error, out)
     case "Free":
       return endBroken(state, piece.original.seq, "unknown", outcome.error, out, false)
     case "Lost":
@@ -613,11 +667,15 @@ const reject = (state: State, seq: number): void => {
   else if (!state.rejected.includes(seq)) state.rejected.push(seq)
 }
 
+/** The lowest number comes first: from there a resume counts on, should it not find the rest. */
+const withdrawals = ({ intents }: Active): Array<JournalEntry> =>
+  intents.toSorted((a, b) => a - b).map((seq) => ({ _tag: "Withdrawn", seq }))
+
 const end = (state: State, outcome: Outcome, out: Array<Command>, withdraws = true): void => {
   const { active } = state
   if (active === undefined) return
   if (withdraws && state.journaled && active.intents.length > 0)
-    out.push({ _tag: "Note", entries: active.intents.map((seq) => ({ _tag: "Withdrawn", seq })) })
+    out.push({ _tag: "Note", entries: withdrawals(active) })
   state.active = undefined
   state.probing = undefined
   complete(active.operation, outcome, out)
@@ -637,14 +695,14 @@ const endBroken = (
   withdraws: boolean,
 ): void => {
   const broken: Broken = { operation: state.active?.operation.name ?? "", seq, applied, error }
-  state.broken = broken
+  // What is known to be broken stays so, except for a part, which a load was to clear.
+  if (state.broken === undefined || state.broken.applied === "partial") state.broken = broken
   end(state, { _tag: "Broken", broken }, out, withdraws)
-  breakOff(state, broken, out)
+  endObstructed(state, out)
 }
 
 /** Ends everything that is queued, unless it clears what a partly accepted batch left behind. */
-const breakOff = (state: State, broken: Broken, out: Array<Command>): void => {
-  state.broken ??= broken
+const endObstructed = (state: State, out: Array<Command>): void =>
   endQueued(
     state,
     (operation) => {
@@ -653,19 +711,24 @@ const breakOff = (state: State, broken: Broken, out: Array<Command>): void => {
     },
     out,
   )
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Results
 // ---------------------------------------------------------------------------------------------------------------------
+
+/** Remembers that a number is certainly used. Failed numbers below it have been passed over. */
+const prove = (state: State, used: Acknowledgement): void => {
+  if (state.proven === undefined || state.proven.seq < used.seq) state.proven = used
+  state.failed = state.failed.filter((other) => other > used.seq)
+  if (state.retake !== undefined && state.retake <= used.seq) state.retake = undefined
+}
 
 const settle = (state: State, event: Extract<Event, { readonly _tag: "Settled" }>, out: Array<Command>): void => {
   const { requestId, result, seq } = event
   state.unsettled = without(state.unsettled, seq)
   switch (result) {
     case "Succeeded":
-      if (state.proven === undefined || state.proven.seq < seq) state.proven = { seq, requestId }
-      state.failed = state.failed.filter((other) => other > seq)
+      prove(state, { seq, requestId })
       break
     case "Failed":
       if (state.proven === undefined || state.proven.seq < seq)
@@ -675,8 +738,10 @@ const settle = (state: State, event: Extract<Event, { readonly _tag: "Settled" }
       if (event.conflictMeansNameTaken) break
       const [firstFailed] = state.failed
       // Some servers notice only when they carry a request out. If it was sent twice, the first may have been applied.
-      if (event.inDoubt)
-        breakOff(state, { operation: event.operation, seq, applied: "unknown", error: event.error }, out)
+      if (event.inDoubt) {
+        state.broken ??= { operation: event.operation, seq, applied: "unknown", error: event.error }
+        endObstructed(state, out)
+      }
       // Nothing since the failed request has counted, so the next operation takes its number again.
       else if (firstFailed !== undefined && firstFailed < seq) state.retake = firstFailed
       break
@@ -772,7 +837,8 @@ const onOwnProbed = (
   if (answer !== "Conflict") return probed(state, undefined, out)
   piece.absent = true
   piece.absences++
-  state.proven = { seq: piece.current.seq, requestId: probing.first }
+  state.next = piece.current.seq + 1
+  prove(state, { seq: piece.current.seq, requestId: probing.first })
   probed(state, true, out)
 }
 

@@ -63,7 +63,7 @@ export type PieceOutcome =
   | { readonly _tag: "Acknowledged" }
   /** The number is free; `rejected` if the server saw the request. */
   | { readonly _tag: "Free"; readonly seq: number; readonly rejected: boolean; readonly error: number }
-  /** Its own first attempt took the name; the result is lost. */
+  /** The name is taken, perhaps by its own first attempt. */
   | { readonly _tag: "NameTaken"; readonly error: number }
   | { readonly _tag: "Lost"; readonly applied: "no" | "unknown"; readonly error: number }
 
@@ -136,6 +136,8 @@ export interface State {
   retake: number | undefined
   /** Rejected numbers that were given to later requests. */
   rejected: Array<number>
+  /** The number of a save that met a conflict in doubt: its own first attempt used it, or its name was taken before. */
+  maybeUsed: number | undefined
   /** Numbers whose results failed, with no success after them. */
   failed: Array<number>
   /** Acknowledged numbers whose results are not known. */

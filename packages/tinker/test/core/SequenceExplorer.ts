@@ -1,0 +1,214 @@
+/** Visits every world that a scenario can reach. */
+import type { Command } from "../../src/internal/core/SequenceState.js"
+import {
+  checkRest,
+  checkSafety,
+  clone,
+  type Core,
+  type Fault,
+  type Move,
+  moves,
+  type Run,
+  type Scenario,
+  start,
+  truth,
+  Violation,
+  type World,
+} from "./SequenceModel.ts"
+
+/** A scenario is cut so that it stays below this. Reaching it is a failure, not a result. */
+export const maxStates = 400_000
+
+export interface Exploration {
+  readonly states: number
+  readonly transitions: number
+  /** The tags of commands and outcomes that were seen. */
+  readonly commands: ReadonlySet<string>
+  /** For each trace that ends with "unknown": what is true in the worlds that look like that, and with how few faults. */
+  readonly unknowns: ReadonlyMap<string, { readonly truths: Set<string>; fewestFaults: number; example: string }>
+}
+
+export class Found extends Error {}
+
+export const describe = ({ budget, journaled, onUnknownOutcome, program, server }: Scenario): string =>
+  JSON.stringify({
+    program: program.map(({ follows, kind, parallel, pieces, taken }) =>
+      [follows ? "then" : "", kind, pieces > 1 ? pieces : "", parallel ? "parallel" : "", taken ? "taken" : ""]
+        .filter((word) => word !== "")
+        .join(" "),
+    ),
+    server: Object.values(server).join(" "),
+    journaled,
+    onUnknownOutcome,
+    budget,
+  })
+
+export const explore = (core: Core, scenario: Scenario): Exploration => {
+  const commands = new Set<string>()
+  const unknowns = new Map<string, { truths: Set<string>; fewestFaults: number; example: string }>()
+  const onCommand = (command: Command): void => {
+    commands.add(command._tag === "Complete" ? command.outcome._tag : command._tag)
+  }
+  const onUnknown = (world: World, index: number): void => {
+    if (world.trace === undefined) return
+    const known = unknowns.get(world.trace) ?? { truths: new Set(), fewestFaults: Infinity, example: "" }
+    known.truths.add(world.ghosts.length > 0 ? "undecided" : truth(scenario, world, index))
+    if (world.used.length < known.fewestFaults) {
+      known.fewestFaults = world.used.length
+      known.example = `${describe(scenario)} ${world.used.join(", ")}`
+    }
+    unknowns.set(world.trace, known)
+  }
+  const run: Run = { core, scenario, onUnknown, onCommand, healthy: new Set() }
+  const seen = new Set<string>()
+  const path: { readonly parents: Array<number>; readonly labels: Array<string> } = { parents: [], labels: [] }
+  const stack: Array<readonly [World, number]> = []
+  let transitions = 0
+
+  const fail = (error: unknown, parent: number, label: string, world: World): never => {
+    const labels = [label]
+    for (let at = parent; at >= 0; at = path.parents[at]!) labels.unshift(path.labels[at]!)
+    const reason = error instanceof Violation ? error.message : String(error instanceof Error ? error.stack : error)
+    throw new Found(`${reason}\n  ${describe(scenario)}\n  ${labels.join("\n  ")}\n  ${JSON.stringify(world)}`)
+  }
+  const visit = (world: World, parent: number, label: string): void => {
+    const key = JSON.stringify(world)
+    if (seen.has(key)) return
+    seen.add(key)
+    path.parents.push(parent)
+    path.labels.push(label)
+    stack.push([world, seen.size - 1])
+  }
+
+  visit(start(core, scenario), -1, "start")
+  for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
+    const [world, at] = next
+    const possible: ReadonlyArray<Move> = moves(run, world)
+    if (!possible.some(({ isDue }) => isDue)) {
+      try {
+        checkRest(run, world)
+        checkProgress(scenario, world)
+      } catch (error) {
+        fail(error, at, "at rest", world)
+      }
+    }
+    for (const move of possible) {
+      const after = clone(world)
+      transitions++
+      try {
+        move.apply(after)
+        checkSafety(run, after)
+      } catch (error) {
+        fail(error, at, move.label, world)
+      }
+      visit(after, at, move.label)
+    }
+    if (seen.size > maxStates) throw new Found(`reaches the cap of ${maxStates} states\n  ${describe(scenario)}`)
+  }
+  return { states: seen.size, transitions, commands, unknowns }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Progress
+// ---------------------------------------------------------------------------------------------------------------------
+
+type Expected = "all succeed" | "goes on" | "may break"
+
+/**
+ * What must come of a single fault. `all succeed`: nobody notices it. `goes on`: the operation that it hits may fail,
+ * the others succeed. `may break`: the client may stop and say that it can't know.
+ */
+const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
+  const { program, server } = scenario
+  const [index, piece] = what.split(".").map(Number)
+  const step = program[index!]
+  if (step === undefined) return "may break"
+  // Whether a rejected request has used its number is not known until the next one is accepted.
+  if (program.slice(0, index).some(({ taken }) => taken)) return "may break"
+  const harmful = step.kind === "pass" || step.kind === "optim"
+  const isPart = step.pieces > 1
+  const { kind, reads, rejectedConsumed, zero } = server
+  /** Whether it can be known that the server deduplicates: it has said so for number 0, or something succeeded before. */
+  const guardsNumbers = kind === "byNumber" && zero === "Conflict" && !step.parallel
+  switch (fault) {
+    case "notSent":
+      return "all succeed"
+    case "asksForRetry":
+      // In doubt, a pass is not written in another way.
+      return reads === "both" ? "all succeed" : "may break"
+    case "conflict":
+      return step.kind === "save" && step.taken ? "goes on" : "all succeed"
+    case "lostBefore":
+    case "error":
+      if (!harmful) return "all succeed"
+      // A probe is sent as protobuf until the server has accepted a pass, so this server can't be asked before that.
+      if (reads !== "both" || scenario.onUnknownOutcome === "stop" || step.parallel) return "may break"
+      return kind === "byBody" || kind === "nextOnly" || guardsNumbers ? "all succeed" : "may break"
+    case "lostAfter":
+    case "errorAfter":
+      if (reads !== "both" || (harmful && scenario.onUnknownOutcome === "stop")) return "may break"
+      if (!harmful && kind === "anything") return step.kind === "save" ? "goes on" : "all succeed"
+      if (step.kind === "save" && step.taken) return "may break"
+      if (!harmful) return kind === "byBody" || kind === "byNumber" ? "all succeed" : "may break"
+      if (step.parallel) return "may break"
+      return kind === "byBody" || guardsNumbers ? "all succeed" : "may break"
+    case "badRequest":
+    case "unknownField":
+      // What the server read once it reads again: only the first pass is written in another way.
+      if (
+        fault === "badRequest" &&
+        (piece! > 0 || program.findIndex(({ kind }) => kind === "pass" || kind === "forward") < index!)
+      )
+        return isPart && harmful ? "may break" : "goes on"
+      if (step.parallel) return "may break"
+      // The same request in JSON goes out under the next number, if need be.
+      if (fault === "badRequest" && !isPart) return "all succeed"
+      if (reads !== "both") return "goes on"
+      if (!rejectedConsumed) return "all succeed"
+      return isPart && piece! > 0 && harmful ? "may break" : "goes on"
+    case "reject":
+      return (isPart && piece! > 0 && harmful) || step.parallel ? "may break" : "goes on"
+    case "fails":
+      // Until its result is heard a failed piece counts as a part.
+      return isPart && kind === "nextOnly" ? "may break" : "goes on"
+    case "expires":
+      return "goes on"
+    default:
+      return "may break"
+  }
+}
+
+/** Checks that a client at rest got as far as it must: without faults, and after a single one. */
+const checkProgress = (scenario: Scenario, world: World): void => {
+  const { budget, program } = scenario
+  const { left, used } = world
+  if (left.cancels < budget.cancels || left.closes < budget.closes) return
+  if (left.crashes < budget.crashes) {
+    // The next process knows that sending again is safe, so it finishes what was begun.
+    const { kind, zero } = scenario.server
+    const guards =
+      (kind === "byBody" || kind === "byNumber") && zero === "Conflict" && !program.some((step) => step.taken)
+    if (used.length === 0 && guards && world.state.broken !== undefined)
+      throw new Violation("breaks over a crash, on a server that deduplicates and says so")
+    return
+  }
+  if (used.length > 1) return
+  const [fault, what] = (used[0]?.split(" ") ?? []) as [Fault?, string?]
+  const expectation = fault === undefined || what === undefined ? "all succeed" : expected(scenario, fault, what)
+  if (expectation === "may break") return
+  for (const [index, step] of program.entries()) {
+    if (step.taken) continue
+    const isHit = what?.split(".")[0] === `${index}`
+    const follows = step.follows && what?.split(".")[0] === `${index - 1}`
+    if (expectation === "goes on" && (isHit || follows)) {
+      if (world.ends[index]?.startsWith("Broken") === true) throw new Violation(`breaks over ${used.join()}`)
+      continue
+    }
+    const results = Array.from({ length: step.pieces }, (_, chunk) => world.results[`${index}.${chunk}`])
+    // A server that only accepts the next number may fail requests that were accepted behind a failed one.
+    const isVictim = fault === "fails" && scenario.server.kind === "nextOnly" && !scenario.server.failedConsumed
+    const isFine = results.every((result) => result === "Succeeded" || (isVictim && result === "Conflict"))
+    if (world.ends[index] !== "Accepted" || !isFine)
+      throw new Violation(`ends ${index} as ${world.ends[index]} ${results.join()} after ${used.join() || "no fault"}`)
+  }
+}

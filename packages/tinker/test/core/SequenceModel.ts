@@ -15,8 +15,7 @@ import type {
   Start,
   State,
 } from "../../src/internal/core/SequenceState.js"
-import { ledger } from "../../src/internal/training/Ledger.js"
-import { startOf } from "../../src/internal/training/Resuming.js"
+import { ledger, startOf } from "../../src/internal/training/Ledger.js"
 import * as TrainingJournal from "../../src/TrainingJournal.js"
 import * as Server from "./ModelServer.ts"
 
@@ -378,7 +377,7 @@ const perform = (run: Run, world: World, command: Command): void => {
     }
     case "Note":
       require(run.scenario.journaled, () => "writes a note without a journal")
-      for (const entry of command.entries) if (entry._tag !== "Intent") world.buffered.push({ group: 0, ...entry })
+      for (const entry of command.entries) world.buffered.push({ group: 0, ...entry })
       return
     case "Send":
       return send(run, world, command)
@@ -841,24 +840,8 @@ const resume = (run: Run, world: World): void => {
   for (const seq of free) world.durable.push({ group: 0, _tag: "Withdrawn", seq })
   world.traits = { ...core.noTraits }
   for (const entry of world.durable) if (entry._tag === "Learned") world.traits = { ...entry.traits }
-  const { acknowledged, broken, failed, next, succeeded, withdrawn } = startOf(found, calls)
-  const steps = calls.flatMap(({ steps }) => steps)
-  world.state = core.initial(
-    { journaled: true, onUnknownOutcome: scenario.onUnknownOutcome },
-    {
-      next,
-      newest: Option.getOrUndefined(acknowledged),
-      proven: Option.getOrUndefined(succeeded),
-      rejected: Option.toArray(withdrawn),
-      failed,
-      unsettled: steps.flatMap(({ intent: { seq }, requestId, succeeded }) =>
-        Option.isSome(requestId) && Option.isNone(succeeded) ? [seq] : [],
-      ),
-      broken: Option.getOrUndefined(
-        Option.map(broken, ({ applied, operation, seq }) => ({ operation, seq, applied, error: 7 })),
-      ),
-    },
-  )
+  const { sequence } = startOf(found, calls)
+  world.state = core.initial({ journaled: true, onUnknownOutcome: scenario.onUnknownOutcome }, sequence)
   if (world.trace !== undefined)
     world.trace = `${JSON.stringify(world.durable.map((entry) => ({ ...entry, requestId: undefined })))};`
 

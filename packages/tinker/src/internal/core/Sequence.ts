@@ -13,6 +13,7 @@ import type {
   Event,
   Failure,
   JournalEntry,
+  JournalNote,
   OnUnknownOutcome,
   Operation,
   Outcome,
@@ -668,7 +669,7 @@ const reject = (state: State, seq: number): void => {
 }
 
 /** The lowest number comes first: from there a resume counts on, should it not find the rest. */
-const withdrawals = ({ intents }: Active): Array<JournalEntry> =>
+const withdrawals = ({ intents }: Active): Array<JournalNote> =>
   intents.toSorted((a, b) => a - b).map((seq) => ({ _tag: "Withdrawn", seq }))
 
 const end = (state: State, outcome: Outcome, out: Array<Command>, withdraws = true): void => {

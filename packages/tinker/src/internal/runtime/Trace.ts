@@ -115,7 +115,7 @@ export const open = (
 ): Opened | undefined => {
   const tracer = tracerOf(fiber)
   if (tracer === undefined) return undefined
-  const made = attempt(() => makeSpan(fiber, tracer, name, kind, attributes))
+  const made = tryExit(() => makeSpan(fiber, tracer, name, kind, attributes))
   if (Exit.isFailure(made)) return undefined
   return { trace: new Trace(tracer, made.value, clockOf(fiber)), fiber: FiberContext.withSpan(fiber, made.value) }
 }

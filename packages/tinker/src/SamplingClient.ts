@@ -357,6 +357,7 @@ const borrow = ({ holder, sessionId }: SamplerHandle.SamplerHandle): Session.Ser
     dynamic: Effect.succeed(holder.clientDynamicConfig),
     heartbeats: Stream.empty,
     lost: Effect.never,
+    check: Effect.void,
     nextModel: notOurs,
     nextSampler: notOurs,
     nextCustomLoss: notOurs,

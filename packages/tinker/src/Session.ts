@@ -67,6 +67,13 @@ export interface Service {
   readonly heartbeats: Stream.Stream<Heartbeat>
   /** Waits, and fails when the session is lost or its scope closes. */
   readonly lost: Effect.Effect<never, SessionLost | ClientClosed>
+  /**
+   * Sends a heartbeat now and fails if the server has ended the session. Called where a response suggests it, so that
+   * the first caller to notice gets `SessionLost`.
+   *
+   * @internal
+   */
+  readonly check: Effect.Effect<void, SessionLost | ClientClosed>
   /** Numbers that are given out once, from 0. */
   readonly nextModel: Effect.Effect<number>
   readonly nextSampler: Effect.Effect<number>
@@ -347,6 +354,9 @@ const open = <E>(
       dynamic: Ref.get(dynamic),
       heartbeats: Stream.interruptWhen(heartbeats.changes, Effect.exit(Deferred.await(lost))),
       lost: Deferred.await(lost),
+      check: Effect.flatMap(beat, () =>
+        Effect.flatMap(Deferred.poll(lost), Option.match({ onNone: () => Effect.void, onSome: (end) => end })),
+      ),
       nextModel: yield* counter,
       nextSampler: yield* counter,
       nextCustomLoss: yield* counter,

@@ -4,14 +4,9 @@
  *
  * @since 0.1.0
  */
-import * as Cause from "effect/Cause"
-import * as Data from "effect/Data"
 import * as Duration from "effect/Duration"
-import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
-import type { OptimStepResult } from "./protocol/schemas/Training.ts"
-import type { TrainingResult } from "./TrainingResult.ts"
 
 const absent = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalWith(schema, { as: "Option" }).pipe(Schema.withConstructorDefault(() => Option.none<A>()))
@@ -468,33 +463,6 @@ export class Corrupted extends Schema.TaggedError<Corrupted>("effect-tinker/Tink
   override get message(): string {
     return `${this.path} is corrupt [${this.reason}]: expected ${this.expected}, got ${this.actual}`
   }
-}
-
-/**
- * A training step of which at least one half failed; both are told. If the pass was not accepted the update was not
- * sent, and has the same error.
- *
- * @since 0.1.0
- * @category errors
- */
-export class StepFailed extends Data.TaggedError("StepFailed")<{
-  readonly pass: Exit.Exit<TrainingResult, TrainingError>
-  readonly update: Exit.Exit<OptimStepResult, TrainingError>
-}> {
-  /** @since 0.1.0 */
-  override get message(): string {
-    const half = (name: string, exit: Exit.Exit<unknown, TrainingError>) =>
-      Exit.match(exit, {
-        onSuccess: () => `the ${name} succeeded`,
-        onFailure: (cause) => `the ${name} failed: ${squash(cause)}`,
-      })
-    return `${half("pass", this.pass)}; ${half("update", this.update)}`
-  }
-}
-
-const squash = (cause: Cause.Cause<TrainingError>): string => {
-  const error = Cause.squash(cause)
-  return error instanceof Error ? error.message : String(error)
 }
 
 /**

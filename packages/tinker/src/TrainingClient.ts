@@ -30,6 +30,7 @@ import * as Operations from "./internal/training/Operations.ts"
 import * as PassRequests from "./internal/training/PassRequests.ts"
 import * as Resume from "./internal/training/Resume.ts"
 import * as Steps from "./internal/training/Steps.ts"
+import type { StepFailed } from "./internal/training/StepFailed.ts"
 import * as StepTags from "./internal/training/StepTags.ts"
 import type * as Submission from "./internal/training/Submission.ts"
 import * as TrainingDriver from "./internal/training/TrainingDriver.ts"
@@ -53,7 +54,6 @@ import {
   JournalFailed,
   type SequenceBroken,
   SessionLost,
-  type StepFailed,
   type SubmitError,
   type TinkerError,
   type TrainingError,
@@ -182,35 +182,59 @@ export interface Calls<F extends Form> {
 }
 
 /**
- * What came of one training step.
+ * The results of a training step.
  *
  * @since 0.1.0
  * @category models
  */
-export interface Step {
-  /** From `startAt`. */
-  readonly step: number
-  readonly pass: TrainingResult
-  readonly update: OptimStepResult
-  /** Of both halves. */
-  readonly metrics: Readonly<Record<string, number>>
-  /** How many tokens the batch had, as far as that is known: an image may not tell. */
-  readonly tokens: number
-  /** From the call to the server's word that it has both halves. */
-  readonly queueTime: Duration.Duration
-  /** From the call to the results. */
-  readonly duration: Duration.Duration
-}
+export type Step = Steps.Step
 
 /**
+ * A step of `trainSteps`, with the value of `afterUpdate`.
+ *
  * @since 0.1.0
  * @category models
  */
-export interface StepsOptions extends Pick<RequestOptions, "deadline" | "stalledAfter"> {
-  /** The number of the first step. Default: 0. */
+export type PlacedStep<P> = Step & { readonly placed: P }
+
+export {
+  /**
+   * A training step whose two halves ended differently, or failed for different reasons.
+   *
+   * @since 0.1.0
+   * @category errors
+   */
+  StepFailed,
+} from "./internal/training/StepFailed.ts"
+
+/**
+ * Options of `trainSteps`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface StepsOptions<P = void, E = never, R = never> extends Pick<
+  RequestOptions,
+  "deadline" | "stalledAfter"
+> {
+  /**
+   * The number of the first step.
+   *
+   * @default 0
+   */
   readonly startAt?: number | undefined
-  /** How many steps are sent ahead of the one whose result is awaited. Default: 1. */
+  /**
+   * How many steps are sent ahead of the one whose result is awaited.
+   *
+   * @default 1
+   */
   readonly ahead?: number | undefined
+  /**
+   * Runs after the update of a step has its place in the order and before the next step gets one. What it enqueues, a
+   * save or an evaluation, therefore sees the weights after exactly this step, while later steps stay on their way. Its
+   * value is the step's `placed`.
+   */
+  readonly afterUpdate?: ((step: number) => Effect.Effect<P, E, R>) | undefined
 }
 
 /**
@@ -223,25 +247,44 @@ export interface Service extends Calls<"plain"> {
   readonly enqueue: Calls<"enqueue">
   readonly submit: Calls<"submit">
   /**
-   * A pass and the update by it, on the wire back to back. If the pass is not accepted the update is not sent.
+   * Sends a pass and its update back to back. If the pass is not accepted the update is not sent. The loss may be
+   * computed by the server or, with a `CustomLoss`, by this process.
    */
-  readonly trainStep: <Inputs, D extends Datum<NoInfer<Inputs>>>(
-    data: Data<Inputs, D>,
-    loss: Loss.Loss<Inputs>,
-    optimizer: Optimizer.Optimizer,
-    options?: RequestOptions,
-  ) => Effect.Effect<Step, SubmitError | StepFailed>
+  readonly trainStep: {
+    <Inputs, D extends Datum<NoInfer<Inputs>>>(
+      data: Data<Inputs, D>,
+      loss: Loss.Loss<Inputs>,
+      optimizer: Optimizer.Optimizer,
+      options?: RequestOptions,
+    ): Effect.Effect<Step, TrainingError | StepFailed>
+    <I extends CustomLoss.Inputs, E, R>(
+      data: ReadonlyArray<Datum<I>>,
+      loss: CustomLoss.CustomLoss<I, E, R>,
+      optimizer: Optimizer.Optimizer,
+      options?: RequestOptions,
+    ): Effect.Effect<Step, TrainingError | StepFailed | E, R>
+  }
   /**
-   * A step for each batch, in order, the next one on its way while one is awaited. The optimizer may depend on the
-   * step. The journal's tag of a step is `step <number>`.
+   * Makes a step of each batch, in order, with the next one on its way while one is awaited. The optimizer may depend on
+   * the step. The journal's tag of a step is `step <number>`. With a `CustomLoss` the forward pass of a step waits for
+   * the update of the step before.
    */
-  readonly trainSteps: <Inputs>(
-    loss: Loss.Loss<Inputs>,
-    optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
-    options?: StepsOptions,
-  ) => <D extends Datum<NoInfer<Inputs>>, E, R>(
-    batches: Stream.Stream<Data<Inputs, D>, E, R>,
-  ) => Stream.Stream<Step, E | SubmitError | StepFailed, R>
+  readonly trainSteps: {
+    <Inputs, P = void, E2 = never, R2 = never>(
+      loss: Loss.Loss<Inputs>,
+      optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
+      options?: StepsOptions<P, E2, R2>,
+    ): <D extends Datum<NoInfer<Inputs>>, E, R>(
+      batches: Stream.Stream<Data<Inputs, D>, E, R>,
+    ) => Stream.Stream<PlacedStep<P>, E | E2 | TrainingError | StepFailed, R | R2>
+    <I extends CustomLoss.Inputs, E1, R1, P = void, E2 = never, R2 = never>(
+      loss: CustomLoss.CustomLoss<I, E1, R1>,
+      optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
+      options?: StepsOptions<P, E2, R2>,
+    ): <E, R>(
+      batches: Stream.Stream<ReadonlyArray<Datum<I>>, E, R>,
+    ) => Stream.Stream<PlacedStep<P>, E | E1 | E2 | TrainingError | StepFailed, R | R1 | R2>
+  }
   readonly getInfo: Effect.Effect<ModelInfo, TinkerError>
   /** A sampler of weights that were saved. */
   readonly createSamplingClient: (
@@ -282,7 +325,7 @@ export interface Options extends Pick<RequestOptions, "deadline" | "stalledAfter
    * notice a second one, by a harmless forward pass under a used number; send it again if so, else stop. `resend`: send
    * it again, as the official SDK does. `stop`: fail with `SequenceBroken`.
    */
-  readonly whenUnknown?: "probe" | "resend" | "stop" | undefined
+  readonly onUnknownOutcome?: "probe" | "resend" | "stop" | undefined
   /** Lets `resume` go on after the process died. */
   readonly journal?: TrainingJournal.Journal | undefined
   /** Keep requests in the journal until they are acknowledged, so that they can be sent again. Default: yes. */
@@ -313,6 +356,7 @@ const make = (
   modelId: string,
   options: Options,
   start?: TrainingDriver.Start,
+  firstStep = 0,
 ): Effect.Effect<Made, never, Environment | Scope.Scope> =>
   Effect.gen(function* () {
     const transport = yield* Transport
@@ -342,7 +386,8 @@ const make = (
       learnt,
       journal,
       keepRequests: options.journalRequests ?? true,
-      onUnknownOutcome: options.whenUnknown ?? "probe",
+      onUnknownOutcome: options.onUnknownOutcome ?? "probe",
+      checkSession: session.check,
       probe: PassRequests.probe(passes, futures, encoding),
       readsOnlyJson: PassRequests.readsOnlyJson(passes),
       capacity: options.maxQueued ?? 64,
@@ -373,6 +418,7 @@ const make = (
       onLoaded: () => driver.acceptPartial(),
     }
     const steps = { driver, model, attributes }
+    let nextStep = firstStep
 
     const enqueue = operationsWith<"enqueue">(model, {
       run: (operation) => Effect.flatMap(operation, (operation) => driver.enqueue(operation)),
@@ -395,19 +441,34 @@ const make = (
       ...plain,
       enqueue,
       submit,
-      trainStep: (data, loss, optimizer, requestOptions = {}) =>
-        Effect.flatMap(Steps.begin(steps, data, loss, optimizer, 0, requestOptions), ({ finish }) => finish),
-      trainSteps:
-        (loss, optimizer, { ahead = 1, startAt = 0, ...requestOptions } = {}) =>
-        (batches) =>
-          Steps.pipeline(batches, {
-            startAt,
-            ahead,
-            begin: (data, step) =>
-              Effect.flatMap(Steps.optimizerAt(optimizer, step), (chosen) =>
-                Steps.begin(steps, data, loss, chosen, step, { ...requestOptions, tag: StepTags.tagOf(step) }),
-              ),
-          }),
+      // Both overloads of each: without a custom loss there is no `E` and no `R`.
+      trainStep: (<E, R>(
+        data: unknown,
+        loss: Steps.AnyLoss<E, R>,
+        optimizer: Optimizer.Optimizer,
+        requestOptions: RequestOptions = {},
+      ) =>
+        Effect.suspend(() => {
+          const step = nextStep++
+          const tagged = { ...requestOptions, tag: requestOptions.tag ?? StepTags.tagOf(step) }
+          return Effect.flatMap(Steps.begin(steps, data, loss, optimizer, step, tagged), ({ finish }) => finish)
+        })) as unknown as Service["trainStep"],
+      trainSteps: (<E1, R1, P, E2, R2>(
+        loss: Steps.AnyLoss<E1, R1>,
+        optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
+        { afterUpdate, ahead = 1, startAt = 0, ...requestOptions }: StepsOptions<P, E2, R2> = {},
+      ) => {
+        const begin = (data: unknown, step: number) =>
+          Effect.gen(function* () {
+            nextStep = Math.max(nextStep, step + 1)
+            const chosen = yield* Steps.optimizerAt(optimizer, step)
+            const tagged = { ...requestOptions, tag: StepTags.tagOf(step) }
+            const begun = yield* Steps.begin(steps, data, loss, chosen, step, tagged)
+            // Without `afterUpdate` its value is `void`.
+            return yield* Steps.placing(begun, afterUpdate?.(step) ?? Effect.succeed(undefined as P))
+          })
+        return <E, R>(batches: Stream.Stream<unknown, E, R>) => Steps.pipeline(batches, { startAt, ahead, begin })
+      }) as unknown as Service["trainSteps"],
       getInfo: transport.call(Api.getInfo, { modelId }),
       createSamplingClient: (modelPath, samplingOptions) =>
         Effect.provide(SamplingClient.make({ modelPath }, samplingOptions), context),
@@ -634,7 +695,7 @@ export interface Resumed {
   readonly completed: ReadonlyArray<JournaledCall & { readonly succeeded: boolean }>
   /** What the server has, in order, and its results as soon as they are there. */
   readonly pending: ReadonlyArray<Pending>
-  /** The number of the next step, if the client's work was `trainSteps`. */
+  /** The number of the next step, however the steps were made. */
   readonly nextStep: number
   /** The step of which the server has the pass but not the update: see `finishStep`. */
   readonly unfinished: Option.Option<number>
@@ -682,13 +743,16 @@ export const resume = (
       { record: { _tag: "Resumed" } },
       ...free.map((seq) => ({ record: { _tag: "Withdrawn", seq } as const })),
     ])
+    const progress = StepTags.progress(calls.map(Ledger.outcome))
     const inSession = Effect.provideService(Session.Session, session)
     const futures = yield* inSession(ApiFuture.make)
 
-    const { driver, onSaved, service } = yield* make(opened.modelId, options, Ledger.startOf(found.value, calls)).pipe(
-      inSession,
-      Effect.provideService(ApiFuture.Futures, futures),
-    )
+    const { driver, onSaved, service } = yield* make(
+      opened.modelId,
+      options,
+      Ledger.startOf(found.value, calls),
+      progress.nextStep,
+    ).pipe(inSession, Effect.provideService(ApiFuture.Futures, futures))
 
     // Before anything new can be submitted.
     const pending = yield* driver.exclusively(
@@ -705,7 +769,6 @@ export const resume = (
         ? service[withOptimizer ? "loadStateWithOptimizer" : "loadState"](path)
         : loading.future.await
     }
-    const progress = StepTags.progress(calls.map(Ledger.outcome))
     return {
       client: service,
       completed: calls

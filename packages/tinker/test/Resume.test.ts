@@ -180,7 +180,7 @@ const disturbed = (options: ScriptedServer.Options, deaths: ReadonlyArray<number
     options,
   )
 
-const causeOf = ({ pass, update }: TinkerError.StepFailed): TinkerError.TrainingError => {
+const causeOf = ({ pass, update }: TrainingClient.StepFailed): TinkerError.TrainingError => {
   const failed = Exit.isFailure(pass) ? pass : update
   return Exit.isFailure(failed) && failed.cause._tag === "Fail"
     ? failed.cause.error

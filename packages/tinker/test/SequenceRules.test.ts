@@ -21,7 +21,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
   it.effect("1: a resend is the same bytes under the same key", () =>
     run(
       Effect.gen(function* () {
-        const client = yield* lora({ whenUnknown: "resend" })
+        const client = yield* lora({ onUnknownOutcome: "resend" })
         yield* fault({ on: "forward_backward", drop: "underway", times: 2 })
         yield* pass(client, 1, 2, 3)
         const requests = yield* (yield* Clients.server).requestsTo("forward_backward")
@@ -203,12 +203,14 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect.each(["resend", "stop"] as const)("6: asked to %s it asks nobody", (whenUnknown) =>
+  it.effect.each(["resend", "stop"] as const)("6: asked to %s it asks nobody", (onUnknownOutcome) =>
     run(
       Effect.gen(function* () {
-        const client = yield* lora({ whenUnknown })
+        const client = yield* lora({ onUnknownOutcome })
         yield* fault({ on: "optim_step", drop: "underway" })
-        expect(yield* ending(client.optimStep(adam))).toBe(whenUnknown === "resend" ? "done" : "SequenceBroken unknown")
+        expect(yield* ending(client.optimStep(adam))).toBe(
+          onUnknownOutcome === "resend" ? "done" : "SequenceBroken unknown",
+        )
         expect(yield* sent("forward_backward")).toEqual([])
       }),
       on(),
@@ -218,7 +220,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
   it.effect("6: what does no harm twice is sent again without asking", () =>
     run(
       Effect.gen(function* () {
-        const client = yield* lora({ whenUnknown: "stop" })
+        const client = yield* lora({ onUnknownOutcome: "stop" })
         yield* fault({ on: "save_weights", drop: "underway" })
         expect(yield* ending(client.saveState("a"))).toBe("done")
       }),

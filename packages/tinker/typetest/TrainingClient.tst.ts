@@ -11,14 +11,7 @@ import type * as SamplingClient from "effect-tinker/SamplingClient"
 import type { ServerConfig } from "effect-tinker/protocol/ServerConfig"
 import type { Session } from "effect-tinker/Session"
 import type { TinkerConfig } from "effect-tinker/TinkerConfig"
-import type {
-  FutureError,
-  SequenceBroken,
-  StepFailed,
-  SubmitError,
-  TinkerError,
-  TrainingError,
-} from "effect-tinker/TinkerError"
+import type { FutureError, SequenceBroken, SubmitError, TinkerError, TrainingError } from "effect-tinker/TinkerError"
 import * as TrainingClient from "effect-tinker/TrainingClient"
 import type { Journal } from "effect-tinker/TrainingJournal"
 import type { TrainingResult } from "effect-tinker/TrainingResult"
@@ -138,18 +131,36 @@ describe("data", () => {
 describe("training steps", () => {
   it("one tells of both halves", () => {
     expect(client.trainStep(data, crossEntropy, adam)).type.toBe<
-      Effect.Effect<TrainingClient.Step, SubmitError | StepFailed>
+      Effect.Effect<TrainingClient.Step, TrainingError | TrainingClient.StepFailed>
     >()
     expect(client.trainStep).type.not.toBeCallableWith(data, adam, crossEntropy)
+  })
+
+  it("a step with a custom loss keeps the loss function's errors and requirements", () => {
+    const rated = [{ modelInput, inputs: { targetTokens } }]
+    const loss: CustomLoss.CustomLoss<CustomLoss.Inputs, "mine", "Judge"> = CustomLoss.effect(() => Effect.never)
+    expect(client.trainStep(rated, loss, adam)).type.toBe<
+      Effect.Effect<TrainingClient.Step, TrainingError | TrainingClient.StepFailed | "mine", "Judge">
+    >()
+    expect(Stream.make(rated).pipe(client.trainSteps(loss, adam))).type.toBe<
+      Stream.Stream<TrainingClient.PlacedStep<void>, TrainingError | TrainingClient.StepFailed | "mine", "Judge">
+    >()
+  })
+
+  it("afterUpdate adds its value, errors and requirements to the steps", () => {
+    const afterUpdate = (step: number): Effect.Effect<number, "full", "Disk"> => Effect.succeed(step)
+    expect(Stream.make(data).pipe(client.trainSteps(crossEntropy, adam, { afterUpdate }))).type.toBe<
+      Stream.Stream<TrainingClient.PlacedStep<number>, TrainingError | TrainingClient.StepFailed | "full", "Disk">
+    >()
   })
 
   it("many are a stream that keeps the errors and needs of its source", () => {
     const batches: Stream.Stream<typeof data, "source", "Service"> = Stream.empty
     expect(batches.pipe(client.trainSteps(crossEntropy, adam))).type.toBe<
-      Stream.Stream<TrainingClient.Step, "source" | SubmitError | StepFailed, "Service">
+      Stream.Stream<TrainingClient.PlacedStep<void>, "source" | TrainingError | TrainingClient.StepFailed, "Service">
     >()
     expect(Stream.make(data).pipe(client.trainSteps(crossEntropy, adam, { startAt: 3, ahead: 2 }))).type.toBe<
-      Stream.Stream<TrainingClient.Step, SubmitError | StepFailed>
+      Stream.Stream<TrainingClient.PlacedStep<void>, TrainingError | TrainingClient.StepFailed>
     >()
     expect(
       Stream.range(0, 3).pipe(
@@ -157,7 +168,7 @@ describe("training steps", () => {
         client.trainSteps(crossEntropy, adam),
         Stream.map(({ metrics }) => metrics["loss:sum"]),
       ),
-    ).type.toBe<Stream.Stream<number | undefined, SubmitError | StepFailed>>()
+    ).type.toBe<Stream.Stream<number | undefined, TrainingError | TrainingClient.StepFailed>>()
   })
 
   it("take an optimizer, or a schedule of one", () => {
@@ -274,11 +285,11 @@ describe("a client", () => {
       seed: 1,
       trainAttn: false,
       optimizer: adam,
-      whenUnknown: "resend",
+      onUnknownOutcome: "resend",
       journal,
     })
     expect(TrainingClient.createLora).type.not.toBeCallableWith({})
-    expect(TrainingClient.createLora).type.not.toBeCallableWith({ baseModel: "m", whenUnknown: "guess" })
+    expect(TrainingClient.createLora).type.not.toBeCallableWith({ baseModel: "m", onUnknownOutcome: "guess" })
     expect(TrainingClient.createLora).type.not.toBeCallableWith({ baseModel: "m", lora_rank: 8 })
     expect(TrainingClient.fromCheckpoint).type.toBeCallableWith("tinker://a", {
       withOptimizer: true,

@@ -1,7 +1,7 @@
 /** Runs a training run that resumes where a killed process stopped: `client.mjs <base URL> <journal> <steps>`. */
 import { FileJournal, NodeTinker } from "@effect-tinker/node"
 import { Cause, Effect, Exit, Layer, Logger, LogLevel, Option, Redacted, Stream } from "effect"
-import { Loss, Optimizer, ServiceClient, type TinkerError } from "effect-tinker"
+import { Loss, Optimizer, ServiceClient, type TinkerError, type TrainingClient } from "effect-tinker"
 import type { Ending } from "./control.ts"
 
 const [baseUrl = "", path = "", count = ""] = process.argv.slice(2)
@@ -45,7 +45,7 @@ const train = Effect.gen(function* () {
 type Failure = Effect.Effect.Error<typeof train>
 
 /** Returns the error of the first failed half of a step. */
-const errorOf = (error: Failure): Exclude<Failure, TinkerError.StepFailed> | undefined => {
+const errorOf = (error: Failure): Exclude<Failure, TrainingClient.StepFailed> | undefined => {
   if (error._tag !== "StepFailed") return error
   const half: Exit.Exit<unknown, TinkerError.TrainingError> = Exit.isFailure(error.pass) ? error.pass : error.update
   return Exit.isFailure(half) ? Option.getOrUndefined(Cause.failureOption(half.cause)) : undefined

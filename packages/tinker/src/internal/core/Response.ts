@@ -155,6 +155,10 @@ export const mayDislikeEncoding = (error: TrainingError): boolean =>
 export const mayFailOnEncoding = (error: TrainingError): boolean =>
   error._tag === "Unavailable" && error.reason === "ServerError"
 
+/** Checks whether the server may have ended the session: it answered 410, or no longer has the result. */
+export const mayHaveEndedSession = (error: TrainingError): boolean =>
+  error._tag === "PromiseExpired" || (error._tag === "RequestRejected" && error.reason === "Gone")
+
 /** Checks whether the client itself is finished, and not only the request. */
 export const endsClient = (error: TrainingError): boolean =>
   error._tag === "SequenceBroken" ||

@@ -22,7 +22,8 @@ export interface AcknowledgedRequest {
 }
 
 export interface Options<B> {
-  readonly futures: ApiFuture.Service
+  /** Polls for a result. */
+  readonly follow: ApiFuture.Service["follow"]
   /** Where the fiber lives. */
   readonly scope: Scope.Scope
   readonly kind: ApiFuture.Kind<B>
@@ -37,11 +38,11 @@ export interface Options<B> {
 /** Forks the fiber. Whoever waits for the future is resumed however the fiber ends. */
 export const start = <B>(options: Options<B>): Effect.Effect<ApiFuture.ApiFuture<B>> =>
   Effect.withFiberRuntime((fiber) => {
-    const { futures, kind, onExit, request, scope, wait } = options
+    const { follow, kind, onExit, request, scope, wait } = options
     const since = timeOf(fiber).clock.unsafeCurrentTimeMillis()
     const queue = new Watched<ApiFuture.QueueState>({ state: "submitted", reason: Option.none(), since })
     const result = new Completion<B, FutureError>()
-    const polling = futures.follow(kind, request.requestId, {
+    const polling = follow(kind, request.requestId, {
       ...wait,
       submittedIn: request.submittedIn,
       onTurn: (state) => {

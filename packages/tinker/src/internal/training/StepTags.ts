@@ -1,4 +1,4 @@
-/** Which training step a request belongs to: `trainSteps` writes it into the journal as the request's tag. */
+/** The training step that a request belongs to, which the journal keeps as the request's tag. */
 import * as Option from "effect/Option"
 
 export const tagOf = (step: number): string => `step ${step}`
@@ -8,21 +8,26 @@ const stepOf = (tag: Option.Option<string>): number | undefined => {
   return digits === undefined ? undefined : Number(digits)
 }
 
-/** One half of a step; what has not failed counts as done. */
+/** One half of a step. A half that has not failed counts as done. */
 interface Half {
   readonly operation: string
   readonly tag: Option.Option<string>
   readonly succeeded: boolean | undefined
 }
 
-/** How far the steps of a journal have come. */
+/**
+ * Returns how far the steps of a journal have come. Steps of `trainStep` and `trainSteps` carry their number in the
+ * journal; where none does, every update counts as a step.
+ */
 export const progress = (
   calls: ReadonlyArray<Half>,
 ): { readonly nextStep: number; readonly unfinished: Option.Option<number> } => {
   let last = -1
   let isPassed = false
   let isUpdated = false
+  let updates = 0
   for (const { operation, succeeded, tag } of calls) {
+    if (operation === "optim_step" && succeeded !== false) updates++
     const step = stepOf(tag)
     if (step === undefined || step < last) continue
     if (step > last) {
@@ -33,7 +38,8 @@ export const progress = (
     if (operation === "optim_step") isUpdated ||= succeeded !== false
     else isPassed ||= succeeded !== false
   }
+  if (last < 0) return { nextStep: updates, unfinished: Option.none() }
   // A step of which neither half was done is still to be done.
-  if (last >= 0 && !isPassed && !isUpdated) return { nextStep: last, unfinished: Option.none() }
+  if (!isPassed && !isUpdated) return { nextStep: last, unfinished: Option.none() }
   return { nextStep: last + 1, unfinished: isPassed && !isUpdated ? Option.some(last) : Option.none() }
 }

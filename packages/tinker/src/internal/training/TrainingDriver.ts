@@ -71,6 +71,8 @@ export interface Options {
   /** Keeps requests in the journal, so that they can be sent again after a restart. */
   readonly keepRequests: boolean
   readonly onUnknownOutcome: OnUnknownOutcome
+  /** Fails if the server has ended the session. */
+  readonly checkSession: Effect.Effect<void, SessionLost | ClientClosed>
   /** Sends a harmless request under a number. */
   readonly probe: (probe: Probe) => Effect.Effect<ProbeAnswer>
   /** Checks whether the server reads no protobuf. */
@@ -518,7 +520,11 @@ export class TrainingDriver {
     })
   }
 
-  private sendLetter(submission: AnySubmission, piece: number, letter: Letter): Effect.Effect<Accepted, TinkerError> {
+  private sendLetter(
+    submission: AnySubmission,
+    piece: number,
+    letter: Letter,
+  ): Effect.Effect<Accepted, TinkerError | SessionLost> {
     if (this.state.journaled) letter.retain()
     const options: CallOptions = {
       idempotencyKey: letter.idempotencyKey,
@@ -529,7 +535,18 @@ export class TrainingDriver {
       onBodySent: letter.release,
     }
     submission.sending(piece)
-    return letter.rendering.send(letter.rendered, options)
+    return this.orSessionLost(letter.rendering.send(letter.rendered, options))
+  }
+
+  /** Reports a session that the server has ended to the first caller that notices. */
+  private orSessionLost<A, E extends TrainingError>(
+    effect: Effect.Effect<A, E>,
+  ): Effect.Effect<A, E | SessionLost | ClientClosed> {
+    return Effect.catchAll(effect, (error) =>
+      Response.mayHaveEndedSession(error)
+        ? Effect.zipRight(this.options.checkSession, Effect.fail(error))
+        : Effect.fail(error),
+    )
   }
 
   /** Asks the core whether a failed attempt may be repeated. */
@@ -639,7 +656,7 @@ export class TrainingDriver {
     onExit: (exit: Exit.Exit<unknown, FutureError>) => void = () => undefined,
   ): Effect.Effect<ApiFuture.ApiFuture<B>> {
     return Polling.start({
-      futures: this.options.futures,
+      follow: (kind, requestId, options) => this.orSessionLost(this.options.futures.follow(kind, requestId, options)),
       scope: this.pollers,
       kind: operation.kind,
       wait: operation.wait,

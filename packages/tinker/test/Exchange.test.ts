@@ -19,13 +19,13 @@ const answer: Exchange.Answer = { status: 201, headers: { "X-Answer": "yes" }, b
 
 /** Sends over HttpDirect from this fiber; returns the outcomes in order and a cancel function. */
 const send = (handle: Exchange.Handle) =>
-  Effect.withFiberRuntime<{ readonly outcomesSeen: ReadonlyArray<HttpDirect.Outcome>; readonly cancel: () => void }>(
+  Effect.withFiberRuntime<{ readonly received: ReadonlyArray<HttpDirect.Outcome>; readonly cancel: () => void }>(
     (fiber) => {
       const direct = HttpDirect.of(Exchange.client(handle))
-      const outcomesSeen: Array<HttpDirect.Outcome> = []
-      const cancel = direct?.(outgoing, (outcome) => outcomesSeen.push(outcome), fiber)
+      const received: Array<HttpDirect.Outcome> = []
+      const cancel = direct?.(outgoing, (outcome) => received.push(outcome), fiber)
       if (cancel === undefined) throw new TypeError("the client has no direct path")
-      return Effect.succeed({ outcomesSeen, cancel })
+      return Effect.succeed({ received, cancel })
     },
   )
 
@@ -58,34 +58,34 @@ describe("HttpDirect over Exchange", () => {
   it.effect.each(outcomes)("HttpDirect delivers %s synchronously, without starting a fiber", ([, expected, handle]) =>
     Effect.gen(function* () {
       const before = FiberId.unsafeMake().id
-      const { cancel, outcomesSeen } = yield* send(handle)
+      const { cancel, received } = yield* send(handle)
       expect(FiberId.unsafeMake().id).toBe(before + 1)
-      expect(outcomesSeen.map(words)).toEqual([expected])
+      expect(received.map(words)).toEqual([expected])
       cancel()
       yield* Effect.yieldNow()
-      expect(outcomesSeen.length).toBe(1)
+      expect(received.length).toBe(1)
     }),
   )
 
   it.effect.each(outcomes)("HttpDirect delivers %s exactly once when the handler takes time", ([, expected, handle]) =>
     Effect.gen(function* () {
-      const { cancel, outcomesSeen } = yield* send((request, fiber) => Effect.delay(handle(request, fiber), "1 second"))
+      const { cancel, received } = yield* send((request, fiber) => Effect.delay(handle(request, fiber), "1 second"))
       yield* TestClock.adjust(999)
-      expect(outcomesSeen).toEqual([])
+      expect(received).toEqual([])
       yield* TestClock.adjust(1)
-      expect(outcomesSeen.map(words)).toEqual([expected])
+      expect(received.map(words)).toEqual([expected])
       cancel()
       yield* TestClock.adjust("1 hour")
-      expect(outcomesSeen.length).toBe(1)
+      expect(received.length).toBe(1)
     }),
   )
 
   it.effect("HttpDirect delivers an exception of the handler as a defect", () =>
     Effect.gen(function* () {
-      const { outcomesSeen } = yield* send(() => {
+      const { received } = yield* send(() => {
         throw new Error("of the server")
       })
-      expect(outcomesSeen.map(words)).toEqual(["died: Error: of the server"])
+      expect(received.map(words)).toEqual(["died: Error: of the server"])
     }),
   )
 
@@ -93,19 +93,19 @@ describe("HttpDirect over Exchange", () => {
     Effect.gen(function* () {
       const more = yield* Deferred.make<void>()
       const parts = Stream.concat(Stream.make("a"), Stream.fromEffect(Effect.as(Deferred.await(more), "b")))
-      const { outcomesSeen } = yield* send(() => Effect.succeed({ ...answer, body: Stream.encodeText(parts) }))
+      const { received } = yield* send(() => Effect.succeed({ ...answer, body: Stream.encodeText(parts) }))
       yield* TestClock.adjust(0)
-      expect(outcomesSeen).toEqual([])
+      expect(received).toEqual([])
       yield* Deferred.succeed(more, undefined)
       yield* TestClock.adjust(0)
-      expect(outcomesSeen.map(words)).toEqual(["201 yes ab"])
+      expect(received.map(words)).toEqual(["201 yes ab"])
     }),
   )
 
   it.effect("canceling an HttpDirect request interrupts its handler, and no outcome is delivered", () =>
     Effect.gen(function* () {
       const stopped = yield* Deferred.make<void>()
-      const { cancel, outcomesSeen } = yield* send(() =>
+      const { cancel, received } = yield* send(() =>
         Effect.onInterrupt(Effect.never, () => Deferred.succeed(stopped, undefined)),
       )
       yield* TestClock.adjust("1 minute")
@@ -113,7 +113,7 @@ describe("HttpDirect over Exchange", () => {
       cancel()
       yield* Deferred.await(stopped)
       yield* TestClock.adjust("1 minute")
-      expect(outcomesSeen).toEqual([])
+      expect(received).toEqual([])
     }),
   )
 })

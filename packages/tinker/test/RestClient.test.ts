@@ -351,8 +351,8 @@ describe("checkpoint archives", () => {
 
   it.effect("a checkpoint archive URL may be given as JSON or be on the same server", () =>
     Effect.gen(function* () {
-      const told = yield* ask({ body: { url: "https://storage/a", expires: "2026-01-02T03:04:05Z" } })
-      expect(told.result).toEqual(
+      const asJson = yield* ask({ body: { url: "https://storage/a", expires: "2026-01-02T03:04:05Z" } })
+      expect(asJson.result).toEqual(
         Either.right({ url: "https://storage/a", expires: DateTime.unsafeMake("2026-01-02T03:04:05Z") }),
       )
       const brief = yield* ask({ body: { url: "https://storage/a" } })
@@ -421,7 +421,7 @@ describe("checkpoint archives", () => {
 describe("whoami", () => {
   const jwt = (claims: unknown) => `eyJhbGciOiJub25lIn0.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.x`
   const issuing = { "client/config": [{ body: { pjwt_auth_enabled: true } }] }
-  const who = (replies: Replies, key?: string) =>
+  const whoamiWith = (replies: Replies, key?: string) =>
     tried(({ whoami }) => whoami, replies, key === undefined ? {} : { apiKey: Redacted.make(key) })
   const claims = { sub: "tml:organization_user:u1", org_id: "org-1", email: "ü@example.invalid", exp: 1e9 }
   const identity = {
@@ -432,10 +432,10 @@ describe("whoami", () => {
 
   it.effect("whoami reads the token without a request of its own", () =>
     Effect.gen(function* () {
-      const { requests, result } = yield* who({ ...issuing, "auth/token": [{ body: { jwt: jwt(claims) } }] })
+      const { requests, result } = yield* whoamiWith({ ...issuing, "auth/token": [{ body: { jwt: jwt(claims) } }] })
       expect(result).toEqual(Either.right(identity))
       expect(requests).toEqual([])
-      const { result: brief } = yield* who({
+      const { result: brief } = yield* whoamiWith({
         ...issuing,
         "auth/token": [{ body: { jwt: jwt({ sub: "u", email: "" }) } }],
       })
@@ -445,10 +445,10 @@ describe("whoami", () => {
 
   it.effect("whoami reads a JWT API key of the right issuer if the server issues no token", () =>
     Effect.gen(function* () {
-      const { result } = yield* who({}, jwt({ ...claims, iss: "passport-1" }))
+      const { result } = yield* whoamiWith({}, jwt({ ...claims, iss: "passport-1" }))
       expect(result).toEqual(Either.right(identity))
       for (const key of [jwt({ ...claims, iss: "somebody" }), jwt(claims), "eyJnothing", "tml-a-key"]) {
-        const { result } = yield* who({}, key)
+        const { result } = yield* whoamiWith({}, key)
         expect(result).toMatchObject({ _tag: "Left", left: { _tag: "InvalidConfig", setting: "TINKER_API_KEY" } })
         expect(JSON.stringify(result)).not.toContain(key)
       }
@@ -457,9 +457,9 @@ describe("whoami", () => {
 
   it.effect("whoami fails if the token has no identity or cannot be obtained", () =>
     Effect.gen(function* () {
-      const { result } = yield* who({ ...issuing, "auth/token": [{ body: { jwt: jwt({ exp: 1 }) } }] })
+      const { result } = yield* whoamiWith({ ...issuing, "auth/token": [{ body: { jwt: jwt({ exp: 1 }) } }] })
       expect(result).toMatchObject({ _tag: "Left", left: { _tag: "UnexpectedResponse", operation: "auth/token" } })
-      const { result: denied } = yield* who({ ...issuing, "auth/token": [{ status: 401 }] })
+      const { result: denied } = yield* whoamiWith({ ...issuing, "auth/token": [{ status: 401 }] })
       expect(denied).toMatchObject({ _tag: "Left", left: { _tag: "Unauthorized" } })
     }),
   )

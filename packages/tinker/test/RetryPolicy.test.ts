@@ -140,8 +140,8 @@ describe("RetryPolicy.decide", () => {
     expect(decide(paused, { ...start, retries: 10, elapsed: 1e6 })).toEqual(Option.some(5000))
     expect(decide(paused, { ...start, billingElapsed: 3_599_999 })).toEqual(Option.some(5000))
     expect(decide(paused, { ...start, billingElapsed: 3_600_000 })).toEqual(Option.none())
-    const told = new TinkerError.BillingPaused({ operation: "x", shouldRetry: Option.some(false) })
-    expect(decide(told, start)).toEqual(Option.none())
+    const final = new TinkerError.BillingPaused({ operation: "x", shouldRetry: Option.some(false) })
+    expect(decide(final, start)).toEqual(Option.none())
   })
 
   it("RetryPolicy.decide never retries a permanent error", () => {

@@ -43,7 +43,7 @@ const run = <A, E>(replies: Sampling.Replies, use: Use<A, E>) =>
   }).pipe(Effect.scoped, Effect.provide(Layer.merge(Sampling.layer({ ...ready, ...replies }), quiet)))
 
 /** One client on a scripted server with a clock that advances by itself. */
-const flowing = <A, E>(replies: Sampling.Replies, use: Use<A, E>) => VirtualTime.run(run(replies, use))
+const runInVirtualTime = <A, E>(replies: Sampling.Replies, use: Use<A, E>) => VirtualTime.run(run(replies, use))
 
 /** One client in its own scopes, so that a test can close them while fibers are waiting. */
 const opened = (replies: Sampling.Replies) =>
@@ -91,7 +91,7 @@ describe("sample requests", () => {
   ]
 
   it.effect.each(bad)("an invalid sample request is rejected without using a number: %s", ([path, request]) =>
-    flowing({}, (client, script) =>
+    runInVirtualTime({}, (client, script) =>
       Effect.gen(function* () {
         // As untyped code could call it.
         const refused = yield* Effect.flip(client.sample(request as SamplingClient.Request))
@@ -106,7 +106,7 @@ describe("sample requests", () => {
   )
 
   it.effect("sample accepts prompts and targets in every kind of array", () =>
-    flowing({}, (client, script) =>
+    runInVirtualTime({}, (client, script) =>
       Effect.gen(function* () {
         const prompts: ReadonlyArray<ModelInput.Input> = [
           prompt,
@@ -136,7 +136,7 @@ describe("sample results", () => {
   const sequence = { tokens: [7, 8], logprobs: [-1, -2], stop_reason: "length" }
 
   it.effect("a JSON response decodes to the same sample as protobuf", () =>
-    flowing(json({ sequences: [sequence] }), (client) =>
+    runInVirtualTime(json({ sequences: [sequence] }), (client) =>
       Effect.gen(function* () {
         const { sequences } = yield* client.sample({ prompt })
         expect(sequences).toEqual([
@@ -153,7 +153,7 @@ describe("sample results", () => {
   )
 
   it.effect("prompt log probabilities are aligned with the tokens of the prompt", () =>
-    flowing(json({ sequences: [sequence], prompt_logprobs: [-0.5, -0.25] }), (client) =>
+    runInVirtualTime(json({ sequences: [sequence], prompt_logprobs: [-0.5, -0.25] }), (client) =>
       Effect.gen(function* () {
         const aligned = Float32Array.of(Number.NaN, -0.5, -0.25)
         expect(yield* client.computeLogprobs(prompt)).toEqual(aligned)
@@ -173,7 +173,7 @@ describe("sample results", () => {
   )
 
   it.effect("computeLogprobs fails if the response has no log probabilities", () =>
-    flowing(json({ sequences: [sequence] }), (client) =>
+    runInVirtualTime(json({ sequences: [sequence] }), (client) =>
       Effect.gen(function* () {
         expect(yield* Effect.flip(client.computeLogprobs(prompt))).toMatchObject({ _tag: "UnexpectedResponse" })
       }),
@@ -187,7 +187,7 @@ describe("sample results", () => {
         [{ error: "boom" }, "RequestFailed"],
         [{ error: "too long", category: "user" }, "RequestRejected"],
       ] as const) {
-        yield* flowing(json(body), (client, script) =>
+        yield* runInVirtualTime(json(body), (client, script) =>
           Effect.gen(function* () {
             expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: tag, detail: body.error })
             expect(script.to("asample").length).toBe(1)
@@ -196,7 +196,7 @@ describe("sample results", () => {
       }
       // A conflict is final only when it is the result of a poll.
       const conflict = { retrieve_future: [{ status: 409, body: { detail: "sequence conflict" } }] }
-      yield* flowing(conflict, (client, script) =>
+      yield* runInVirtualTime(conflict, (client, script) =>
         Effect.gen(function* () {
           expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "RequestRejected" })
           expect(script.to("asample").length).toBe(1)
@@ -206,7 +206,7 @@ describe("sample results", () => {
   )
 
   it.effect("getBaseModel asks the server for the base model", () =>
-    flowing(
+    runInVirtualTime(
       { "samplers/sess-0001:sample:0": [{ body: { sampler_id: "sess-0001:sample:0", base_model: "Qwen/Qwen3-8B" } }] },
       (client) =>
         Effect.gen(function* () {
@@ -218,7 +218,7 @@ describe("sample results", () => {
 
 describe("failed submissions", () => {
   it.effect("a failed sample submission is retried under its number with growing delays until it is accepted", () =>
-    flowing(
+    runInVirtualTime(
       {
         asample: [
           { status: 503 },
@@ -250,7 +250,7 @@ describe("failed submissions", () => {
   it.effect("sample honors retry-after, and does not retry when the server says so or the error is permanent", () =>
     Effect.gen(function* () {
       const later = { status: 503, headers: { "retry-after": "17" } }
-      yield* flowing({ asample: [later, accepted("req")] }, (client, script) =>
+      yield* runInVirtualTime({ asample: [later, accepted("req")] }, (client, script) =>
         Effect.gen(function* () {
           yield* client.sample({ prompt })
           expect(times(script.to("asample"))).toEqual([0, 17_000])
@@ -265,7 +265,7 @@ describe("failed submissions", () => {
         [{ status: 404, body: {} }, "NotFound"],
         [{ body: { nothing: "known" } }, "UnexpectedResponse"],
       ] as const) {
-        yield* flowing({ asample: [reply] }, (client, script) =>
+        yield* runInVirtualTime({ asample: [reply] }, (client, script) =>
           Effect.gen(function* () {
             expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: tag })
             expect(script.to("asample").length).toBe(1)
@@ -276,7 +276,7 @@ describe("failed submissions", () => {
   )
 
   it.effect("sample_no_retries disables retries of samples, but not of log probabilities", () =>
-    flowing(
+    runInVirtualTime(
       {
         ...config({ sample_no_retries: true }),
         asample: [{ status: 503 }, { status: 429 }, { status: 500 }, { status: 503 }, accepted("req")],
@@ -311,7 +311,7 @@ describe("failed submissions", () => {
       }),
     ],
     ([kinds]) =>
-      flowing(
+      runInVirtualTime(
         {
           // A promise expires while it is polled, after the request was accepted.
           asample: [...kinds.map((kind) => (kind === "410" ? accepted("old") : faults[kind])), accepted("new")],
@@ -421,7 +421,7 @@ describe("billing pauses", () => {
   const unpaid = { status: 402, body: { detail: "pay" } }
 
   it.effect("a billing pause is retried every five seconds and appears in queueState until its budget is used up", () =>
-    flowing(
+    runInVirtualTime(
       {
         ...config({ billing_exception_max_pause_duration_sec: 12 }),
         asample: [{ ...unpaid, forever: true }],
@@ -445,7 +445,7 @@ describe("billing pauses", () => {
   )
 
   it.effect("all samples share one billing budget, which is renewed after a pause ends", () =>
-    flowing(
+    runInVirtualTime(
       {
         ...config({ billing_exception_max_pause_duration_sec: 8 }),
         asample: [unpaid, unpaid, accepted("req"), unpaid, unpaid, accepted("req"), { ...unpaid, forever: true }],
@@ -632,11 +632,11 @@ describe("interrupting samples", () => {
         }),
         (client, script) =>
           Effect.gen(function* () {
-            const told = () => script.to("cancel_future").map(({ body }) => JSON.parse(body).request_id)
+            const canceled = () => script.to("cancel_future").map(({ body }) => JSON.parse(body).request_id)
             const late = yield* Effect.fork(Effect.flip(client.sample({ prompt }, { deadline: "10 seconds" })))
             yield* TestClock.adjust("10 seconds")
             expect(yield* Fiber.join(late)).toMatchObject({ _tag: "DeadlineExceeded", requestId: "slow" })
-            expect(told()).toEqual(["slow"])
+            expect(canceled()).toEqual(["slow"])
             const unsent = yield* Effect.fork(client.sample({ prompt }))
             yield* TestClock.adjust("10 seconds")
             yield* Fiber.interrupt(unsent)
@@ -651,7 +651,7 @@ describe("interrupting samples", () => {
             yield* TestClock.adjust("1 second")
             yield* Fiber.join(done)
             yield* TestClock.adjust("1 minute")
-            expect(told()).toEqual(["slow"])
+            expect(canceled()).toEqual(["slow"])
           }),
       ),
   )
@@ -769,7 +769,7 @@ describe("ending waiting samples", () => {
     Effect.forEach(Array.from({ length: 4 }), () => Effect.fork(Effect.flip(client.sample({ prompt }))))
 
   /** One sample is in the named state, the others queue behind it. */
-  const stations: ReadonlyArray<readonly [string, Sampling.Replies]> = [
+  const waitingStates: ReadonlyArray<readonly [string, Sampling.Replies]> = [
     ["for a permit", { ...config({ sample_max_concurrent_requests: 1 }), ...never }],
     ["at the gate", { asample: [{ status: 429, headers: { "retry-after": "60" }, forever: true }] }],
     ["for the submission", { asample: [{ ...accepted("req"), delaySeconds: 55, forever: true }] }],
@@ -777,36 +777,38 @@ describe("ending waiting samples", () => {
     ["for the result", never],
   ]
 
-  it.effect.each(stations)("samples waiting %s fail with ClientClosed when the client's scope closes", ([, replies]) =>
-    Effect.gen(function* () {
-      const fibers = yield* Supervisor.track
-      yield* Effect.gen(function* () {
-        const { client, everything, scope, script } = yield* opened(replies)
-        const waiting = yield* crowd(client)
-        const submitted = yield* Effect.fork(
-          Effect.flip(Effect.flatMap(client.submit.sample({ prompt }), (future) => future.await)),
-        )
-        yield* TestClock.adjust("1 second")
-        expect((yield* fibers.value).length).toBeGreaterThan(5)
-        yield* Scope.close(scope, Exit.void)
-        for (const fiber of [...waiting, submitted]) {
-          expect(yield* Fiber.join(fiber)).toMatchObject({ _tag: "ClientClosed" })
-        }
-        expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
-        expect(yield* Effect.flip(client.submit.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
-        const before = script.seen.length
-        yield* TestClock.adjust("5 minutes")
-        const after = script.seen.slice(before).filter(({ path }) => !/heartbeat|dynamic/.test(path))
-        expect(after).toEqual([])
-        yield* Scope.close(everything, Exit.void)
-        yield* TestClock.adjust(0)
-      }).pipe(Effect.supervised(fibers))
-      // No fiber is left.
-      expect(yield* fibers.value).toEqual([])
-    }),
+  it.effect.each(waitingStates)(
+    "samples waiting %s fail with ClientClosed when the client's scope closes",
+    ([, replies]) =>
+      Effect.gen(function* () {
+        const fibers = yield* Supervisor.track
+        yield* Effect.gen(function* () {
+          const { client, everything, scope, script } = yield* opened(replies)
+          const waiting = yield* crowd(client)
+          const submitted = yield* Effect.fork(
+            Effect.flip(Effect.flatMap(client.submit.sample({ prompt }), (future) => future.await)),
+          )
+          yield* TestClock.adjust("1 second")
+          expect((yield* fibers.value).length).toBeGreaterThan(5)
+          yield* Scope.close(scope, Exit.void)
+          for (const fiber of [...waiting, submitted]) {
+            expect(yield* Fiber.join(fiber)).toMatchObject({ _tag: "ClientClosed" })
+          }
+          expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
+          expect(yield* Effect.flip(client.submit.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
+          const before = script.seen.length
+          yield* TestClock.adjust("5 minutes")
+          const after = script.seen.slice(before).filter(({ path }) => !/heartbeat|dynamic/.test(path))
+          expect(after).toEqual([])
+          yield* Scope.close(everything, Exit.void)
+          yield* TestClock.adjust(0)
+        }).pipe(Effect.supervised(fibers))
+        // No fiber is left.
+        expect(yield* fibers.value).toEqual([])
+      }),
   )
 
-  it.effect.each(stations)("samples waiting %s fail with SessionLost when the session is lost", ([, replies]) =>
+  it.effect.each(waitingStates)("samples waiting %s fail with SessionLost when the session is lost", ([, replies]) =>
     Effect.gen(function* () {
       const lost = { status: 410, body: { detail: "bye" } }
       const { client, everything, script } = yield* opened({
@@ -842,7 +844,7 @@ describe("ending waiting samples", () => {
 
 describe("submit.sample", () => {
   it.effect("submit.sample returns a future once accepted, and the future survives an expired promise", () =>
-    flowing(
+    runInVirtualTime(
       {
         asample: [{ status: 429 }, accepted("first"), accepted("second")],
         retrieve_future: [
@@ -987,7 +989,7 @@ describe("SamplingClient", () => {
   )
 
   it.effect("sample results are typed arrays", () =>
-    flowing({}, (client) =>
+    runInVirtualTime({}, (client) =>
       Effect.gen(function* () {
         const { sequences } = yield* client.sample({ prompt })
         const [first] = sequences

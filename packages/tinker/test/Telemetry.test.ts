@@ -376,7 +376,7 @@ describe("Telemetry", () => {
 
   it.effect("telemetry reports nothing for an interrupted sample", () =>
     Effect.gen(function* () {
-      let told: ReadonlyArray<string> = []
+      let reported: ReadonlyArray<string> = []
       yield* Effect.gen(function* () {
         const client = yield* Clients.lora()
         const sampler = yield* client.saveWeightsAndGetSamplingClient()
@@ -387,7 +387,7 @@ describe("Telemetry", () => {
         yield* Fiber.interrupt(fiber)
         yield* Effect.sleep("1 minute")
         const requests = yield* (yield* ScriptedServer).requestsTo("telemetry")
-        told = kinds(requests.map(({ json }) => json as Batch))
+        reported = kinds(requests.map(({ json }) => json as Batch))
       }).pipe(
         Effect.scoped,
         Effect.provide(
@@ -395,7 +395,7 @@ describe("Telemetry", () => {
         ),
         VirtualTime.run,
       )
-      expect(told).toEqual(["SESSION_START"])
+      expect(reported).toEqual(["SESSION_START"])
     }),
   )
 })

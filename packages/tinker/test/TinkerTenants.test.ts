@@ -82,7 +82,7 @@ const keysOf = (operation: ScriptedServer.Operation) =>
 describe("isolation of fifty tenants", () => {
   const tenants = Array.from({ length: 50 }, (_, i) => `tenant-${String(i).padStart(2, "0")}`)
   const [limited = "", refused = "", crashing = "", dying = "", silent = ""] = tenants
-  const disturbed = new Set([limited, refused, crashing, dying, silent])
+  const withFaults = new Set([limited, refused, crashing, dying, silent])
 
   /** Training, then samples of the trained weights, then a while of heartbeats only. */
   const work = (baseModel: string) =>
@@ -101,7 +101,7 @@ describe("isolation of fifty tenants", () => {
     tenant === dying ? Effect.zipRight(Effect.fork(work(tenant)), Effect.dieMessage("a bug")) : work(tenant)
 
   /** How and when each tenant's work ended. */
-  const everybody = (work: (tenant: string) => ReturnType<typeof workOrDie>) =>
+  const allTenants = (work: (tenant: string) => ReturnType<typeof workOrDie>) =>
     Effect.forEach(
       tenants,
       (tenant, i) =>
@@ -133,14 +133,14 @@ describe("isolation of fifty tenants", () => {
 
   it.effect("a rate limit, bad key, crash or silence of one tenant does not affect the others", () =>
     Effect.gen(function* () {
-      const undisturbed = yield* run(everybody(work), { http: ownHttp([], false) }, scripted)
+      const withoutFaults = yield* run(allTenants(work), { http: ownHttp([], false) }, scripted)
       const made: Array<string> = []
       const { log, models, outcome, sessions } = yield* run(
         Effect.gen(function* () {
           const { fault, models, rateLimit, requests, sessions } = yield* server
           yield* rateLimit({ for: "90 seconds", on: from(limited), retryAfter: "20 seconds" })
           yield* fault({ on: from(silent), hang: true, after: "10 seconds", for: "2 minutes" })
-          const outcome = yield* everybody(workOrDie)
+          const outcome = yield* allTenants(workOrDie)
           return { outcome, log: yield* requests, models: yield* models, sessions: yield* sessions }
         }),
         { http: ownHttp(made, true) },
@@ -148,9 +148,9 @@ describe("isolation of fifty tenants", () => {
       )
 
       // The others end at the same millisecond as without the faults.
-      const others = ([tenant]: (typeof undisturbed)[number]) => !disturbed.has(tenant)
-      expect(outcome.filter(others)).toEqual(undisturbed.filter(others))
-      expect(new Set(undisturbed.map(([, how]) => how))).toEqual(new Set(["done"]))
+      const others = ([tenant]: (typeof withoutFaults)[number]) => !withFaults.has(tenant)
+      expect(outcome.filter(others)).toEqual(withoutFaults.filter(others))
+      expect(new Set(withoutFaults.map(([, how]) => how))).toEqual(new Set(["done"]))
       expect(outcome.filter((one) => !others(one)).map(([, how]) => how)).toEqual([
         "done",
         "Unauthorized Refused",
@@ -159,7 +159,7 @@ describe("isolation of fifty tenants", () => {
         "done",
       ])
       const late = (tenant: string) => {
-        const [before, after] = [undisturbed, outcome].map((all) => all.find(([name]) => name === tenant)?.[2] ?? 0)
+        const [before, after] = [withoutFaults, outcome].map((all) => all.find(([name]) => name === tenant)?.[2] ?? 0)
         return (after ?? 0) - (before ?? 0)
       }
       expect(late(limited)).toBeGreaterThan(60_000)

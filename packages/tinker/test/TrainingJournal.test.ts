@@ -174,7 +174,7 @@ interface History {
 
 type Fate = "settled" | "acknowledged" | "refused" | "refused later"
 
-const lives = fc
+const histories = fc
   .array(
     fc.record({
       chunks: fc.integer({ min: 1, max: 4 }),
@@ -210,19 +210,19 @@ const lives = fc
 
 it("a journal truncated anywhere reports what the server may have, and nothing it can't have", () => {
   fc.assert(
-    fc.property(lives, fc.nat(), ({ records, sentFrom }, at) => {
+    fc.property(histories, fc.nat(), ({ records, sentFrom }, at) => {
       const length = 1 + (at % records.length)
       const kept = records.slice(0, length)
       const state = Option.getOrThrow(TrainingJournal.state(kept.map((record) => ({ record }))))
       const { calls, free } = ledger(state.steps)
-      const told = calls.flatMap(({ steps }) => steps.map(({ intent }) => intent.seq))
+      const reported = calls.flatMap(({ steps }) => steps.map(({ intent }) => intent.seq))
       const sent = [...sentFrom].flatMap(([seq, from]) => (from <= length ? [seq] : []))
       const confirmed = kept.flatMap((record) => (record._tag === "Acknowledged" ? [record.seq] : []))
 
       // Consecutive from 1, so that the next number follows them.
-      expect(told).toEqual(told.map((_, i) => i + 1))
+      expect(reported).toEqual(reported.map((_, i) => i + 1))
       // Everything sent is reported, and everything acknowledged is reported as acknowledged.
-      expect(told).toEqual(expect.arrayContaining(sent))
+      expect(reported).toEqual(expect.arrayContaining(sent))
       expect(free.filter((seq) => sent.includes(seq))).toEqual([])
       for (const seq of confirmed)
         expect(state.steps.find(({ intent }) => intent.seq === seq)?.requestId).toEqual(Option.some(`r${seq}`))
@@ -236,7 +236,7 @@ it("a journal truncated anywhere reports what the server may have, and nothing i
 it("every journal record survives a round trip", () => {
   const written = Schema.parseJson(TrainingJournal.Record)
   fc.assert(
-    fc.property(lives, ({ records }) => {
+    fc.property(histories, ({ records }) => {
       for (const record of records)
         expect(Schema.decodeSync(written)(Schema.encodeSync(written)(record))).toEqual(record)
     }),
@@ -283,8 +283,8 @@ describe("TrainingJournal.memory", () => {
         { record: intent(1) },
       )
       expect(again.at(-1)).toEqual(["Intent", undefined])
-      const anew = yield* after({ record: intent(1), request: request("one") }, { record: opened })
-      expect(anew[0]).toEqual(["Intent", undefined])
+      const reopened = yield* after({ record: intent(1), request: request("one") }, { record: opened })
+      expect(reopened[0]).toEqual(["Intent", undefined])
     }),
   )
 })

@@ -250,7 +250,7 @@ describe("recorded operations", () => {
   ]
 
   /** A load returns nothing new to its caller, and the type name of the response is not part of our result. */
-  const told = (file: Replay.VectorFile) => {
+  const returned = (file: Replay.VectorFile) => {
     const { metrics, path } = resultOf(file) as { readonly metrics?: unknown; readonly path?: string }
     if (file.includes("/load_state")) return undefined
     return metrics === undefined ? { path } : { metrics }
@@ -260,7 +260,7 @@ describe("recorded operations", () => {
     Effect.gen(function* () {
       const outcome = yield* replay(file, use)
       expect(sent(outcome)).toEqual(Replay.requestsOf(file))
-      expect(outcome.result).toEqual(Either.right(told(file)))
+      expect(outcome.result).toEqual(Either.right(returned(file)))
     }),
   )
 

@@ -60,8 +60,8 @@ describe("Loss.prepare", () => {
   })
 
   it("Loss.prepare rejects wrong inputs in data that are not literals", () => {
-    const misspelt = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights, wieghts: weights } }))
-    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, misspelt)
+    const misspelled = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights, wieghts: weights } }))
+    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, misspelled)
     const optional = modelInput.map(() => ({
       modelInput,
       inputs: { targetTokens, logprobs, advantages, clipLowTreshold: [0.8] },

@@ -34,8 +34,8 @@ const modelInput = [1, 2, 3]
 const targetTokens = [2, 3, 4]
 const weights = [0, 1, 1]
 const data = [{ modelInput, inputs: { targetTokens, weights } }]
-const misspelt = [{ modelInput, inputs: { targetTokens, wieghts: weights } }]
-const tooMuch = data.map(({ inputs }) => ({ modelInput, inputs: { ...inputs, wieghts: weights } }))
+const misspelled = [{ modelInput, inputs: { targetTokens, wieghts: weights } }]
+const extraInput = data.map(({ inputs }) => ({ modelInput, inputs: { ...inputs, wieghts: weights } }))
 const incomplete = [{ modelInput, inputs: { targetTokens } }]
 const { crossEntropy } = Loss
 const adam = Optimizer.adam()
@@ -97,12 +97,12 @@ describe("three forms of every operation", () => {
 
 describe("training data", () => {
   it("data with a misspelled input do not compile", () => {
-    expect(client.forward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.forwardBackward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.submit.forwardBackward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.trainStep).type.not.toBeCallableWith(misspelt, crossEntropy, adam)
-    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(misspelt))
+    expect(client.forward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.forwardBackward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.submit.forwardBackward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.trainStep).type.not.toBeCallableWith(misspelled, crossEntropy, adam)
+    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(misspelled))
   })
 
   it("data with a missing input do not compile", () => {
@@ -115,12 +115,12 @@ describe("training data", () => {
   })
 
   it("data with an extra input do not compile, even if they are not literals", () => {
-    expect(client.forward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.forwardBackward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.submit.forwardBackward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.trainStep).type.not.toBeCallableWith(tooMuch, crossEntropy, adam)
-    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(tooMuch))
+    expect(client.forward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.forwardBackward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.submit.forwardBackward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.trainStep).type.not.toBeCallableWith(extraInput, crossEntropy, adam)
+    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(extraInput))
   })
 
   it("data must match the loss", () => {

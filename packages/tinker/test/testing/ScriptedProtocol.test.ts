@@ -341,16 +341,16 @@ const replay = (exchanges: ReadonlyArray<Exchange>) =>
         expect(Either.isRight(results[type](answer.body as Uint8Array))).toBe(true)
         continue
       }
-      const told: unknown = JSON.parse(String(answer.body))
+      const answerBody: unknown = JSON.parse(String(answer.body))
       if (!operation.startsWith("client/") && type !== "OptimStep")
-        expect([operation, type, keysOf(told)]).toEqual([
+        expect([operation, type, keysOf(answerBody)]).toEqual([
           operation,
           type,
           expect.arrayContaining([...keysOf(response.body)]),
         ])
-      if (Predicate.isRecord(told) && Predicate.isRecord(response.body) && "request_id" in response.body) {
-        ids.set(response.body["request_id"], String(told["request_id"]))
-        if (isForeign(request)) foreign.add(String(told["request_id"]))
+      if (Predicate.isRecord(answerBody) && Predicate.isRecord(response.body) && "request_id" in response.body) {
+        ids.set(response.body["request_id"], String(answerBody["request_id"]))
+        if (isForeign(request)) foreign.add(String(answerBody["request_id"]))
       }
     }
     return seen

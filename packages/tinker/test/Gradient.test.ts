@@ -91,9 +91,13 @@ const shaped = (asScalar: boolean, node: Gradient.Node | undefined) => (asScalar
 describe("Gradient", () => {
   describe("agreement with finite differences", () => {
     for (const [name, [operation, element]] of Object.entries(unary))
-      it.prop(name, { x: vector(element, length), scalar: fc.boolean() }, ({ x, scalar }) => {
-        expectGradients(([x]) => weigh(operation(shaped(scalar, x))), [x])
-      })
+      it.prop(
+        `the gradient of ${name} agrees with finite differences`,
+        { x: vector(element, length), scalar: fc.boolean() },
+        ({ x, scalar }) => {
+          expectGradients(([x]) => weigh(operation(shaped(scalar, x))), [x])
+        },
+      )
 
     for (const [name, [operation, left, right]] of Object.entries(binary))
       it.prop(

@@ -14,7 +14,7 @@ const rest = <A, E>(
   method: (rest: RestClient.Service) => Effect.Effect<A, E>,
   check: (value: A) => void,
 ): void =>
-  it.effect(file, () =>
+  it.effect(`${file}: RestClient sends and decodes the recording`, () =>
     Effect.gen(function* () {
       const { recorded, requests, result } = yield* replayed(file, Effect.flatMap(RestClient.RestClient, method))
       expect(requests).toEqual(recorded)
@@ -27,7 +27,7 @@ const admin = <A, E>(
   method: (admin: AdminClient.Service) => Effect.Effect<A, E>,
   check: (value: A) => void,
 ): void =>
-  it.effect(file, () =>
+  it.effect(`${file}: AdminClient sends and decodes the recording`, () =>
     Effect.gen(function* () {
       const { recorded, requests, result } = yield* replayed(file, Effect.flatMap(AdminClient.AdminClient, method))
       expect(requests).toEqual(recorded)
@@ -41,7 +41,7 @@ const refused = <A, E>(
   method: (rest: RestClient.Service) => Effect.Effect<A, E>,
   error: Readonly<Record<string, unknown>>,
 ): void =>
-  it.effect(file, () =>
+  it.effect(`${file}: RestClient rejects the input, as recorded`, () =>
     Effect.gen(function* () {
       const { recorded, requests, result } = yield* replayed(file, Effect.flatMap(RestClient.RestClient, method))
       expect([recorded, requests]).toEqual([[], []])

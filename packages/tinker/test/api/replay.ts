@@ -48,7 +48,7 @@ export const replay = <Input, Output>(
   check: (output: Output) => void = () => {},
   nth = 0,
 ): void =>
-  it(`${file}: ${endpoint.operation}${nth > 0 ? ` (${nth})` : ""}`, () => {
+  it(`${file}: ${endpoint.operation}${nth > 0 ? ` (${nth})` : ""} renders the recorded request`, () => {
     const request = sent(Either.getOrThrow(Endpoint.render(endpoint, input)))
     const recorded = exchanges(file).filter(
       (exchange) => exchange.request.method === request.method && exchange.request.path === request.path,

@@ -51,7 +51,7 @@ const layer = (replies: Replies) =>
 
 const quiet = Logger.remove(Logger.defaultLogger)
 
-/** Attaches to a request whose polls are answered by these replies, and waits for its end. */
+/** Attaches to a request whose polls get these replies and waits for its outcome. */
 const run = <A>(
   kind: ApiFuture.Kind<A>,
   polls: ReadonlyArray<HttpScript.Reply>,
@@ -68,7 +68,7 @@ const run = <A>(
 const gaps = (polls: ReadonlyArray<HttpScript.Seen>) =>
   polls.slice(1).map((poll, i) => poll.at - (polls[i]?.at ?? Number.NaN))
 
-/** The polls of a recording, as replies. */
+/** The polls in a recording, as replies. */
 const pollsOf = (file: `behaviours/${string}.json`) => {
   const { expect: recorded, script } = Recorded.behaviour(file)
   const polls = script.filter((answer) => answer.for.endsWith("retrieve_future"))
@@ -85,7 +85,7 @@ const pollsOf = (file: `behaviours/${string}.json`) => {
 
 const { forwardBackward, optimStep } = ApiFuture.kinds
 
-describe("polls as recorded", () => {
+describe("recorded polling behavior", () => {
   it.effect.each([
     "behaviours/future_400_empty_body.json",
     "behaviours/future_429_backoff.json",
@@ -94,7 +94,7 @@ describe("polls as recorded", () => {
     "behaviours/future_metadata_only.json",
     "behaviours/future_try_again_200.json",
     "behaviours/future_408_queue_state.json",
-  ] as const)("%s", (file) =>
+  ] as const)("polling matches the recording %s", (file) =>
     Effect.gen(function* () {
       const { recorded, replies, requests } = pollsOf(file)
       const { polls, result } = yield* run(optimStep, replies, { submittedIn: "250 millis" })
@@ -109,8 +109,8 @@ describe("polls as recorded", () => {
         expect(poll.headers["x-stainless-read-timeout"]).toBe("45")
         expect(poll.headers["accept"]).toBe("application/json")
       })
-      // Where the reference waits, we wait as long, after one try nearly at once and one soon; where it asks again at once, we
-      // leave a pause of at most a second.
+      // We wait as long as the reference does, after one nearly immediate retry and one early retry. Where the
+      // reference retries immediately, we pause for at most a second.
       const waits = requests.slice(1).map(({ t }, i) => Math.round(t - (requests[i]?.t ?? Number.NaN)) * 1000)
       const isLimited = replies[0]?.status === 429
       gaps(polls).forEach((gap, i) => {
@@ -127,7 +127,7 @@ describe("polls as recorded", () => {
     ["behaviours/future_failed_category_casing.json", "RequestFailed", "boom"],
     ["behaviours/future_failed_no_category.json", "RequestFailed", "boom"],
     ["behaviours/future_failed_server.json", "RequestFailed", "boom"],
-  ] as const)("%s is final", ([file, tag, words]) =>
+  ] as const)("polling stops with a final error: %s", ([file, tag, words]) =>
     Effect.gen(function* () {
       const { recorded, replies, requests } = pollsOf(file)
       const { polls, result } = yield* run(optimStep, replies)
@@ -140,7 +140,7 @@ describe("polls as recorded", () => {
     }),
   )
 
-  it.effect("a failure of category user is the caller's", () =>
+  it.effect("a failure in the user category is reported as RequestRejected", () =>
     Effect.gen(function* () {
       const { result } = yield* run(optimStep, [{ body: { error: "bad shape", category: "user" } }])
       expect(Either.flip(result)).toMatchObject({ right: { _tag: "RequestRejected", reason: "UserCategory" } })
@@ -152,7 +152,7 @@ describe("polls as recorded", () => {
     ["behaviours/future_proto_for_json_type.json", optimStep, "NotProtobuf"],
     ["behaviours/future_json_invalid.json", optimStep, "Schema"],
     ["behaviours/future_metadata_only_twice.json", optimStep, "Schema"],
-  ] as const)("%s can't be read", ([file, kind, reason]) =>
+  ] as const)("an unreadable poll response is reported as UnexpectedResponse: %s", ([file, kind, reason]) =>
     Effect.gen(function* () {
       const { replies, requests } = pollsOf(file)
       const { polls, result } = yield* run<unknown>(kind, replies)
@@ -164,9 +164,9 @@ describe("polls as recorded", () => {
   )
 })
 
-describe("differences on purpose", () => {
+describe("intentional differences from the reference", () => {
   it.effect(
-    "behaviours/future_400_budget_exceeded.json: a 400 with words is final at once, and the words are shown",
+    "behaviours/future_400_budget_exceeded.json: a 400 with a detail is final immediately, and the error shows the detail",
     () =>
       Effect.gen(function* () {
         const { polls, result } = yield* run(optimStep, pollsOf("behaviours/future_400_budget_exceeded.json").replies)
@@ -175,7 +175,7 @@ describe("differences on purpose", () => {
       }),
   )
 
-  it.effect("behaviours/future_json_for_proto_type.json: a server without protobuf is understood", () =>
+  it.effect("behaviours/future_json_for_proto_type.json: a JSON response to a protobuf request is decoded", () =>
     Effect.gen(function* () {
       const { replies } = pollsOf("behaviours/future_json_for_proto_type.json")
       const { polls, result } = yield* run(forwardBackward, replies)
@@ -184,7 +184,7 @@ describe("differences on purpose", () => {
     }),
   )
 
-  it.effect("a server that answers at once is not hammered, and 5xx are not polled at once", () =>
+  it.effect("polls back off when the server answers instantly or with a 5xx, and honor retry-after", () =>
     Effect.gen(function* () {
       const now = { body: { type: "try_again", queue_state: "active" } }
       const done = { body: {} }
@@ -201,14 +201,14 @@ describe("differences on purpose", () => {
   )
 })
 
-describe("waiting", () => {
+describe("waiting for a result", () => {
   const tryAgain = (state: string, reason?: string) => ({
     status: 408,
     body: { queue_state: state, queue_state_reason: reason },
     delaySeconds: 40,
   })
 
-  it.effect("is visible as a stream of queue states, ours among them, which ends with the result", () =>
+  it.effect("queueState streams the server's and the client's queue states and ends with the result", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const future = yield* attach(optimStep, "req")
@@ -239,7 +239,7 @@ describe("waiting", () => {
     ),
   )
 
-  it.effect("that never moves ends as Stalled, and tells all that is known", () =>
+  it.effect("a request that makes no progress fails with Stalled, with its age, poll count and last queue state", () =>
     Effect.gen(function* () {
       const { result } = yield* run(optimStep, [{ ...tryAgain("paused_capacity"), forever: true }])
       const error = Option.getOrThrow(Either.getLeft(result))
@@ -251,7 +251,7 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("for longer than was set ends as DeadlineExceeded, in the middle of a poll", () =>
+  it.effect("a future past its deadline fails with DeadlineExceeded, even during a poll", () =>
     Effect.gen(function* () {
       const { polls, result } = yield* run(optimStep, [{ ...tryAgain("active"), forever: true }], {
         deadline: "50 seconds",
@@ -263,7 +263,7 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("for billing ends with the server's budget", () =>
+  it.effect("a billing pause fails with BillingPaused after the server's maximum pause", () =>
     Effect.gen(function* () {
       const { polls, result } = yield* run(
         optimStep,
@@ -278,32 +278,34 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("keeps within the budget of response bytes, and lets one that is larger pass alone", () =>
-    Effect.gen(function* () {
-      const size = (bytes: number) => ({ body: { status: "complete_metadata", response_payload_size: bytes } })
-      const slow = { body: {}, delaySeconds: 10 }
-      const times = yield* Effect.gen(function* () {
-        const { attach } = yield* ApiFuture.Futures
-        const futures = yield* Effect.forEach(["a", "b", "c"], (id) => attach(optimStep, id))
-        yield* ApiFuture.all(futures).await
-        const { to } = yield* HttpScript.HttpScript
-        return to("retrieve_future")
-          .filter(({ body }) => body.includes("false"))
-          .map(({ at }) => at)
-      }).pipe(
-        Effect.provide(
-          layer({
-            "client/config": [{ body: { inflight_response_bytes_semaphore_size: 100 } }],
-            retrieve_future: [size(1000), size(50), size(50), slow, slow, slow],
-          }),
-        ),
-        VirtualTime.run,
-      )
-      expect(times).toEqual([0, 10_000, 10_000])
-    }),
+  it.effect(
+    "result downloads stay within the response byte budget, and a result larger than the budget downloads alone",
+    () =>
+      Effect.gen(function* () {
+        const size = (bytes: number) => ({ body: { status: "complete_metadata", response_payload_size: bytes } })
+        const slow = { body: {}, delaySeconds: 10 }
+        const times = yield* Effect.gen(function* () {
+          const { attach } = yield* ApiFuture.Futures
+          const futures = yield* Effect.forEach(["a", "b", "c"], (id) => attach(optimStep, id))
+          yield* ApiFuture.all(futures).await
+          const { to } = yield* HttpScript.HttpScript
+          return to("retrieve_future")
+            .filter(({ body }) => body.includes("false"))
+            .map(({ at }) => at)
+        }).pipe(
+          Effect.provide(
+            layer({
+              "client/config": [{ body: { inflight_response_bytes_semaphore_size: 100 } }],
+              retrieve_future: [size(1000), size(50), size(50), slow, slow, slow],
+            }),
+          ),
+          VirtualTime.run,
+        )
+        expect(times).toEqual([0, 10_000, 10_000])
+      }),
   )
 
-  it.effect("logs a pause, but not more than once a minute", () =>
+  it.effect("a paused request is logged at most once a minute", () =>
     Effect.gen(function* () {
       const lines: Array<string> = []
       yield* Effect.flatMap(ApiFuture.Futures, ({ attach }) =>
@@ -328,10 +330,10 @@ describe("waiting", () => {
   )
 })
 
-describe("progress", () => {
+describe("progress and stalls", () => {
   const active = { status: 408, body: { queue_state: "active" }, delaySeconds: 40 }
 
-  it.effect("is what the server says of the request, not that it could not be asked", () =>
+  it.effect("queue states count as progress, and failed polls do not", () =>
     Effect.gen(function* () {
       const flapping = Array.from({ length: 60 }, () => [active, { status: 502 }, { status: 408, body: {} }]).flat()
       const { result } = yield* run(optimStep, flapping, { stalledAfter: "20 minutes" })
@@ -339,7 +341,7 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("is another reason, too, which is shown", () =>
+  it.effect("a changed queue state reason counts as progress", () =>
     Effect.gen(function* () {
       const place = (reason: string) => ({
         status: 408,
@@ -356,7 +358,7 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("is that the result is there: a step that is done is never thrown away", () =>
+  it.effect("a result that is ready counts as progress, so a finished step is never dropped as stalled", () =>
     Effect.gen(function* () {
       const size = { body: { status: "complete_metadata", response_payload_size: 10 }, delaySeconds: 40 }
       const { result } = yield* run(optimStep, [size, { body: {} }], { stalledAfter: "30 seconds" })
@@ -364,42 +366,44 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("is not asked for while billing blocks, which has a budget of its own", () =>
+  it.effect("the stall timer does not run during a billing pause, which has its own budget", () =>
     Effect.gen(function* () {
       const unpaid = { status: 402, body: { detail: "pay" } }
       const long = { "client/config": [{ body: { billing_exception_max_pause_duration_sec: 120 } }] }
       const { result } = yield* run(optimStep, [{ ...unpaid, forever: true }], { stalledAfter: "1 minute" }, long)
       expect(Either.flip(result)).toMatchObject({ right: { _tag: "BillingPaused" } })
-      // A server that stumbles in between does not start the budget anew.
+      // Server errors in between do not restart the billing budget.
       const mixed = Array.from({ length: 60 }, () => [unpaid, { status: 503 }]).flat()
       const alternating = yield* run(optimStep, mixed, { stalledAfter: Duration.infinity }, long)
       expect(Either.flip(alternating.result)).toMatchObject({ right: { _tag: "BillingPaused" } })
     }),
   )
 
-  it.effect("is waited for at the byte gate no longer than elsewhere, and a flag below zero keeps nobody out", () =>
-    Effect.gen(function* () {
-      const size = { body: { status: "complete_metadata", response_payload_size: 50 } }
-      const outcomes = yield* Effect.gen(function* () {
-        const { attach } = yield* ApiFuture.Futures
-        const slow = yield* attach(optimStep, "slow")
-        const blocked = yield* attach(optimStep, "blocked", { stalledAfter: "10 seconds" })
-        return yield* Effect.all([Effect.either(blocked.await), Effect.either(slow.await)])
-      }).pipe(
-        Effect.provide(
-          layer({
-            "client/config": [{ body: { inflight_response_bytes_semaphore_size: -1 } }],
-            retrieve_future: [size, size, { body: {}, delaySeconds: 30 }],
-          }),
-        ),
-        VirtualTime.run,
-      )
-      expect(Either.flip(outcomes[0])).toMatchObject({ right: { _tag: "Stalled", queueState: "waiting_for_room" } })
-      expect(outcomes[1]).toEqual(Either.right({ metrics: {} }))
-    }),
+  it.effect(
+    "waiting for response bytes counts toward the stall limit, and a negative byte budget still admits requests",
+    () =>
+      Effect.gen(function* () {
+        const size = { body: { status: "complete_metadata", response_payload_size: 50 } }
+        const outcomes = yield* Effect.gen(function* () {
+          const { attach } = yield* ApiFuture.Futures
+          const slow = yield* attach(optimStep, "slow")
+          const blocked = yield* attach(optimStep, "blocked", { stalledAfter: "10 seconds" })
+          return yield* Effect.all([Effect.either(blocked.await), Effect.either(slow.await)])
+        }).pipe(
+          Effect.provide(
+            layer({
+              "client/config": [{ body: { inflight_response_bytes_semaphore_size: -1 } }],
+              retrieve_future: [size, size, { body: {}, delaySeconds: 30 }],
+            }),
+          ),
+          VirtualTime.run,
+        )
+        expect(Either.flip(outcomes[0])).toMatchObject({ right: { _tag: "Stalled", queueState: "waiting_for_room" } })
+        expect(outcomes[1]).toEqual(Either.right({ metrics: {} }))
+      }),
   )
 
-  it.effect("a place at the gate is held while a result is read, not while its server is sick", () =>
+  it.effect("response bytes are held while a result downloads, but not between retries of a failing server", () =>
     Effect.gen(function* () {
       const size = { body: { status: "complete_metadata", response_payload_size: 500 } }
       const asked = yield* Effect.gen(function* () {
@@ -417,14 +421,14 @@ describe("progress", () => {
         ),
         VirtualTime.run,
       )
-      // The second is asked for at once, while the first waits out its 503.
+      // The second download starts immediately, while the first waits to retry after its 503.
       expect(asked.map(({ at }) => at - (asked[0]?.at ?? 0))).toEqual([0, 0, 20])
     }),
   )
 })
 
-describe("words", () => {
-  it.effect("of a 200 lose their secrets like those of a refusal", () =>
+describe("poll response bodies", () => {
+  it.effect("secrets in a 200 response are redacted like those in an error response", () =>
     Effect.gen(function* () {
       for (const body of [
         { error: "bad key tml-secret-123456" },
@@ -439,17 +443,17 @@ describe("words", () => {
     }),
   )
 
-  it.effect("are read each by itself", () =>
+  it.effect("each field of a poll response is read independently of the others", () =>
     Effect.gen(function* () {
       const odd = yield* run(optimStep, [{ body: { error: { code: 7 }, category: 5 } }])
       expect(Either.flip(odd.result)).toMatchObject({ right: { _tag: "RequestFailed", detail: `{"code":7}` } })
-      // The size alone is no result, even if it is missing.
+      // A metadata response is never a result, even without a size.
       const bare = yield* run(optimStep, [
         { body: { status: "complete_metadata" } },
         { body: { metrics: { "loss:sum": 1 } } },
       ])
       expect(bare.result).toEqual(Either.right({ metrics: { "loss:sum": 1 } }))
-      // In this order, when a body says several things at once.
+      // Precedence when a body has several of these fields.
       const many = yield* run(optimStep, [
         { body: { type: "try_again", status: "complete_metadata", error: "x" } },
         { body: { status: "complete_metadata", error: "x" } },
@@ -461,8 +465,8 @@ describe("words", () => {
   )
 })
 
-describe("a result", () => {
-  it.effect("is fetched once, however many wait for it, and can be looked at without asking", () =>
+describe("results", () => {
+  it.effect("a result is fetched once for any number of waiters, and poll reads it without a request", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const future = yield* attach(optimStep, "req")
@@ -482,7 +486,7 @@ describe("a result", () => {
     ),
   )
 
-  it.effect("can be mapped, zipped and gathered", () =>
+  it.effect("futures can be mapped, zipped and combined with all", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const [a, b] = yield* Effect.all([attach(optimStep, "a"), attach(optimStep, "b")])
@@ -501,10 +505,10 @@ describe("a result", () => {
   )
 })
 
-describe("results that are gathered", () => {
+describe("combining futures", () => {
   const error = new TinkerError.RequestFailed({ operation: "x", reason: "Server", detail: "boom" })
 
-  it.effect("fail at once when one fails, and die of what dies", () =>
+  it.effect("ApiFuture.all fails as soon as one future fails, and a throwing map function is a defect", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const never = yield* attach(optimStep, "never")
@@ -519,14 +523,14 @@ describe("results that are gathered", () => {
     ),
   )
 
-  it.effect("may be none", () =>
+  it.effect("ApiFuture.all accepts an empty array and an empty record", () =>
     Effect.gen(function* () {
       expect(yield* ApiFuture.all([]).await).toEqual([])
       expect(yield* ApiFuture.all({}).await).toEqual({})
     }),
   )
 
-  it.effect("are mapped and zipped data-first and data-last", () =>
+  it.effect("ApiFuture.map and ApiFuture.zip work data-first and data-last", () =>
     Effect.gen(function* () {
       const one = ApiFuture.map(ApiFuture.all([]), () => 1)
       const two = ApiFuture.all([]).pipe(ApiFuture.map(() => 2))
@@ -540,17 +544,17 @@ describe("results that are gathered", () => {
     }),
   )
 
-  it("are told from other objects, which can't be combined", () => {
+  it("isApiFuture rejects copies and other values, and combining them throws a TypeError", () => {
     const future = ApiFuture.fail(error)
     expect(ApiFuture.isApiFuture(future)).toBe(true)
     expect(ApiFuture.isApiFuture(ApiFuture.all([future]))).toBe(true)
     const copy: unknown = { ...future, requestId: "", requestIds: [], await: future.await }
     expect([copy, null, undefined, "future", Effect.void].map(ApiFuture.isApiFuture)).toEqual(Array(5).fill(false))
-    // As from a program without types.
+    // As untyped code could call it.
     expect(() => ApiFuture.map(copy as typeof future, (value) => value)).toThrow(TypeError)
   })
 
-  it.effect("show their ids, and not all that they will be", () =>
+  it.effect("a future prints its request ids and not its result", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const future = ApiFuture.all([yield* attach(optimStep, "a"), yield* attach(optimStep, "b")])
@@ -564,10 +568,10 @@ describe("results that are gathered", () => {
   )
 })
 
-describe("whoever waits resumes", () => {
+describe("ending waiters", () => {
   const endless = { retrieve_future: [{ delaySeconds: 40, status: 408, forever: true }] }
 
-  /** Builds everything in a scope of its own, so that it can be closed under those who wait. */
+  /** Builds everything in its own scope, so that a test can close it while fibers are waiting. */
   const opened = (replies: Replies) =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
@@ -575,7 +579,7 @@ describe("whoever waits resumes", () => {
       return { context, scope, futures: Context.get(context, ApiFuture.Futures) }
     })
 
-  it.effect("when the client's scope closes, while polling and after", () =>
+  it.effect("await fails with ClientClosed when the client's scope closes, and for futures attached afterwards", () =>
     Effect.gen(function* () {
       const { futures, scope } = yield* opened(endless)
       const future = yield* futures.attach(optimStep, "req")
@@ -583,13 +587,13 @@ describe("whoever waits resumes", () => {
       yield* TestClock.adjust("1 minute")
       yield* Scope.close(scope, Exit.void)
       expect(yield* Fiber.join(waiting)).toMatchObject({ _tag: "ClientClosed" })
-      // A fiber that is forked into a closed scope never starts.
+      // A fiber forked into a closed scope never starts.
       const late = yield* futures.attach(optimStep, "late")
       expect(yield* Effect.flip(late.await)).toMatchObject({ _tag: "ClientClosed" })
     }),
   )
 
-  it.effect("when the session is lost", () =>
+  it.effect("await fails with SessionLost when the session is lost", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ ...endless, session_heartbeat: [{ status: 410, body: { detail: "bye" } }] })
       const future = yield* futures.attach(optimStep, "req")
@@ -599,15 +603,15 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when the session is lost and the program then closes everything", () =>
+  it.effect("every waiter gets SessionLost when the scope closes right after the session is lost", () =>
     Effect.gen(function* () {
       const { futures, scope } = yield* opened({ ...endless, session_heartbeat: [{ status: 410, body: {} }] })
       const waiting = yield* Effect.forEach(Array.from({ length: 100 }), (_, i) =>
         Effect.flatMap(futures.attach(optimStep, `r${i}`), (future) => Effect.fork(Effect.flip(future.await))),
       )
-      // The last to come is the first to be told, while the others are still being ended.
+      // The last waiter is notified first, while the others are still being ended.
       const first = waiting.at(-1)
-      if (first === undefined) return expect.fail("nobody waits")
+      if (first === undefined) return expect.fail("there are no waiters")
       const closing = yield* Effect.fork(Effect.zipRight(Fiber.await(first), Scope.close(scope, Exit.void)))
       yield* TestClock.adjust("10 seconds")
       yield* Fiber.join(closing)
@@ -616,7 +620,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("closing does not hang, wherever the poller was made", () =>
+  it.effect("closing the scope stops a poller that was created in an uninterruptible region", () =>
     Effect.gen(function* () {
       const { context } = yield* opened(endless)
       const scope = yield* Scope.make()
@@ -626,14 +630,14 @@ describe("whoever waits resumes", () => {
       yield* TestClock.adjust("1 minute")
       yield* Scope.close(scope, Exit.void)
       expect(yield* Effect.flip(future.await)).toMatchObject({ _tag: "ClientClosed" })
-      // The transport is still open: a poller that was left behind would go on asking.
+      // The transport is still open, so a leaked poller would keep polling.
       const count = before.to("retrieve_future").length
       yield* TestClock.adjust("10 minutes")
       expect(before.to("retrieve_future").length).toBe(count)
     }),
   )
 
-  it.effect("when a decoder dies", () =>
+  it.effect("await fails with PollerDied when a decoder throws", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, forever: true }] })
       const broken: typeof optimStep = {
@@ -663,7 +667,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when someone kills the polling fiber", () =>
+  it.effect("await fails with PollerDied when the polling fiber is interrupted", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened(endless)
       const fibers = yield* Supervisor.track
@@ -675,7 +679,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("interrupting one who waits is its own affair: the others get the result", () =>
+  it.effect("interrupting one waiter does not affect the others", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, delaySeconds: 10 }] })
       const future = yield* futures.attach(optimStep, "req")
@@ -689,7 +693,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("nothing is left behind: no poll goes out after the scope closed", () =>
+  it.effect("no polls are sent after the scope closes", () =>
     Effect.gen(function* () {
       const { context, futures, scope } = yield* opened(endless)
       yield* Effect.forEach(Array.from({ length: 20 }), (_, i) => futures.attach(optimStep, `r${i}`))

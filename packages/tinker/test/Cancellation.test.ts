@@ -1,4 +1,4 @@
-/** Each row of the table in `docs/cancellation.md`. */
+/** Tests every row of the table in `docs/cancellation.md`. */
 import { readFileSync } from "node:fs"
 import { describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Scope } from "effect"
@@ -10,7 +10,7 @@ const { adam, applied, baseModel, datum, ending, fault, lora, run, sent, server 
 
 const batch = [datum(1, 2, 3)]
 
-/** Interrupts a fiber, and tells how it ended and how long that took. */
+/** Interrupts a fiber and returns how it ended, checking how long that took. */
 const interrupt = <A, E>(fiber: Fiber.RuntimeFiber<A, E>) =>
   Effect.gen(function* () {
     const clock = yield* Effect.clock
@@ -39,7 +39,7 @@ const rows = {
     yield* Effect.sleep("1 second")
     expect(yield* interrupt(waiting)).toBe("interrupted")
     yield* client.saveState("b")
-    // It was not sent, and the next one has its number.
+    // It was not sent, so the next request gets its number.
     expect(yield* applied).toEqual(["1 optim_step", "2 save_weights"])
     expect(yield* sent("save_weights")).toEqual([2])
   }),
@@ -59,7 +59,7 @@ const rows = {
 
   "training, being encoded": Effect.gen(function* () {
     const client = yield* lora()
-    // Checking and encoding is one step of a fiber: an interruption comes before it or after it.
+    // Validation and encoding are one synchronous step, so an interruption comes before or after it.
     const waiting = yield* Effect.fork(client.forwardBackward(batch, Loss.crossEntropy))
     expect(yield* interrupt(waiting)).toBe("interrupted")
     yield* client.optimStep(adam)
@@ -73,7 +73,7 @@ const rows = {
     yield* Effect.sleep("1 second")
     expect(yield* interrupt(waiting)).toBe("interrupted")
     yield* client.saveState("b")
-    // It went on, and has used its number.
+    // The submission continued and used its number.
     expect(yield* applied).toEqual(["1 optim_step", "2 save_weights"])
   }),
 
@@ -108,7 +108,7 @@ const rows = {
     expect((yield* places).sampling).toBe(1)
     expect(yield* interrupt(waiting)).toBe("interrupted")
     expect((yield* places).sampling).toBe(0)
-    // Nobody knows its id: there is nothing to cancel by.
+    // The request id is not known, so there is nothing to cancel.
     expect(yield* (yield* server).requestsTo("cancel_future")).toEqual([])
   }),
 
@@ -142,9 +142,9 @@ const rows = {
   }),
 }
 
-describe("what an interruption does", () => {
+describe("interruption", () => {
   for (const [row, program] of Object.entries(rows)) {
-    it.effect(row, () =>
+    it.effect(`interruption: ${row}`, () =>
       run(program, {
         dynamicFlags: { sample_cancel_enabled: true },
         work: ({ operation }) =>
@@ -156,9 +156,9 @@ describe("what an interruption does", () => {
   }
 })
 
-test("every row of the table has its test", () => {
+test("every row of docs/cancellation.md has a test", () => {
   const table = readFileSync(new URL("../../../docs/cancellation.md", import.meta.url), "utf8")
   const [, ...documented] = [...table.matchAll(/^\| ([a-z][^|]*?) +\|/gm)].map(([, row]) => row)
-  // What only another process can see is tested where processes are killed.
+  // The effect of killing a process is tested in the tests that kill processes.
   expect(documented).toEqual([...Object.keys(rows), "process killed"])
 })

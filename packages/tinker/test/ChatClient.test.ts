@@ -46,7 +46,7 @@ const piece = (delta: unknown, more: object = {}) => ({
   choices: [{ index: 0, delta, finish_reason: null, ...more }],
 })
 
-/** What was given before the end, and how it ended. */
+/** The parts received before the end, and the error if there was one. */
 const outcome = <E>(parts: Stream.Stream<ChatClient.Part, E>) =>
   Effect.gen(function* () {
     const given: Array<ChatClient.Part> = []
@@ -112,7 +112,7 @@ const pieces = [
 ]
 
 describe("ChatClient", () => {
-  it.effect("tool calls without an index are told apart by their ids", () =>
+  it.effect("streamed tool calls without an index are distinguished by id", () =>
     run(
       chat([
         sse(
@@ -135,7 +135,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("events without choices cost nothing of the answer", () =>
+  it.effect("events without choices do not affect the answer", () =>
     run(
       chat([
         {
@@ -158,7 +158,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("a chat: the request as OpenAI knows it, with the key as a bearer, below oai/api/v1", () =>
+  it.effect("chat sends an OpenAI-compatible request with a bearer token to oai/api/v1", () =>
     run(
       chat([{ body: whole }]),
       Effect.gen(function* () {
@@ -230,7 +230,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("a stream has the same answer, in parts", () =>
+  it.effect("streamChat gives the same answer as chat, in parts", () =>
     run(
       chat([{ body: whole }, sse(...pieces), sse(...pieces)]),
       Effect.gen(function* () {
@@ -269,7 +269,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("completions and models", () =>
+  it.effect("complete, its stream and the list of models work", () =>
     run(
       {
         "v1/completions": [
@@ -307,7 +307,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("several choices, told apart", () =>
+  it.effect("several streamed choices are kept apart by index", () =>
     run(
       chat([
         sse(
@@ -336,7 +336,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("an answer goes on as a message", () =>
+  it.effect("a choice of an answer can be sent back as a message", () =>
     run(
       chat([{ body: whole }, { body: whole }]),
       Effect.gen(function* () {
@@ -365,7 +365,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("bad input is refused by its path, and nothing is sent", () =>
+  it.effect("invalid input is rejected with its path, and nothing is sent", () =>
     run(
       {},
       Effect.gen(function* () {
@@ -391,7 +391,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("the second run of a stream is an error, not a second request", () =>
+  it.effect("running a stream a second time fails instead of sending a second request", () =>
     run(
       chat([sse(...pieces)]),
       Effect.gen(function* () {
@@ -403,7 +403,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("before the first byte it is retried, with one key", () =>
+  it.effect("a stream is retried with the same idempotency key until the first byte arrives", () =>
     run(
       chat([{ status: 503 }, { drop: "after" }, sse(...pieces)]),
       Effect.gen(function* () {
@@ -419,7 +419,7 @@ describe("ChatClient", () => {
   const first = piece({ content: "Hello" })
   const broken: ReadonlyArray<readonly [string, HttpScript.Reply, object]> = [
     [
-      "an error of the server",
+      "a server error",
       sse(
         first,
         { error: { message: "out of memory tml-secret-key hunter2-and-more", type: "InternalServerError", code: 500 } },
@@ -428,33 +428,37 @@ describe("ChatClient", () => {
       { _tag: "RequestFailed", reason: "Server", detail: "out of memory <redacted> <redacted>" },
     ],
     [
-      "an error of the caller",
+      "a user error",
       sse(first, { error: { message: "too long", code: "400" } }),
       { _tag: "RequestRejected", reason: "UserCategory", detail: "too long" },
     ],
-    ["an error in few words", sse(first, { error: "no" }), { _tag: "RequestFailed", reason: "Unknown", detail: "no" }],
     [
-      "an error as an object of its own",
+      "an error that is a plain string",
+      sse(first, { error: "no" }),
+      { _tag: "RequestFailed", reason: "Unknown", detail: "no" },
+    ],
+    [
+      "an error object of another shape",
       sse(first, { object: "error", message: "busy", code: 429 }),
       { _tag: "RequestFailed", reason: "Unknown", detail: "busy" },
     ],
     [
-      "an event that is called error",
+      "an event named error",
       { ...sse(), body: `data: ${JSON.stringify(first)}\n\nevent: error\ndata: gone\n\n` },
       { _tag: "RequestFailed", detail: "gone" },
     ],
-    ["the end of the stream before that of the answer", sse(first), { _tag: "Unavailable", reason: "Disconnected" }],
+    ["the stream ends before the answer does", sse(first), { _tag: "Unavailable", reason: "Disconnected" }],
     [
-      "the end of the stream within an event",
+      "the stream ends within an event",
       { ...sse(), body: `data: ${JSON.stringify(first)}\n\ndata: [DONE]\n` },
       { _tag: "Unavailable", reason: "Disconnected" },
     ],
     [
-      "what is not JSON",
+      "an event that is not JSON",
       sse(first, "{tml-secret-key"),
       { _tag: "UnexpectedResponse", reason: "NotJson", detail: "{<redacted>" },
     ],
-    ["what is no piece", sse(first, { choices: 3 }), { _tag: "UnexpectedResponse", reason: "Schema" }],
+    ["an event that is not a chunk", sse(first, { choices: 3 }), { _tag: "UnexpectedResponse", reason: "Schema" }],
     [
       "an event that is too large",
       sse(first, piece({ content: "x".repeat(2000) })),
@@ -462,20 +466,22 @@ describe("ChatClient", () => {
     ],
   ]
 
-  it.effect.each(broken)("in the middle: %s, after what came before it; never asked again", ([, reply, error]) =>
-    run(
-      chat([reply]),
-      Effect.gen(function* () {
-        const { streamChat } = yield* ChatClient.ChatClient
-        const ended = yield* outcome(streamChat(request, { maxEventBytes: 1000 }))
-        expect(texts(ended.given)).toEqual(["Hello"])
-        expect(ended.error).toMatchObject({ operation: "chat/completions", ...error })
-        expect((yield* HttpScript.HttpScript).to("chat/completions").length).toBe(1)
-      }),
-    ),
+  it.effect.each(broken)(
+    "a stream that breaks fails after the parts received so far, and is not retried: %s",
+    ([, reply, error]) =>
+      run(
+        chat([reply]),
+        Effect.gen(function* () {
+          const { streamChat } = yield* ChatClient.ChatClient
+          const ended = yield* outcome(streamChat(request, { maxEventBytes: 1000 }))
+          expect(texts(ended.given)).toEqual(["Hello"])
+          expect(ended.error).toMatchObject({ operation: "chat/completions", ...error })
+          expect((yield* HttpScript.HttpScript).to("chat/completions").length).toBe(1)
+        }),
+      ),
   )
 
-  it.effect("an answer that says why it ended needs no last event; what follows the last event is not read", () =>
+  it.effect("a finish reason completes a stream without [DONE], and events after [DONE] are ignored", () =>
     run(
       chat([
         sse(first, piece({}, { finish_reason: "stop" })),
@@ -491,7 +497,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  it.effect("an answer that is no stream is told so; a refusal is what it is", () =>
+  it.effect("a response that is not a stream is UnexpectedResponse, and an HTTP error keeps its own type", () =>
     run(
       chat([{ body: whole }, { status: 404, body: { detail: "no such model" } }]),
       Effect.gen(function* () {
@@ -505,7 +511,7 @@ describe("ChatClient", () => {
     ),
   )
 
-  /** A server whose answer is made by hand. */
+  /** A server with a hand-made response. */
   const answering = (body: ReadableStream<Uint8Array>) =>
     Layer.provide(
       client,
@@ -527,7 +533,7 @@ describe("ChatClient", () => {
   const bytes = (...events: ReadonlyArray<unknown>) =>
     new TextEncoder().encode(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(""))
 
-  it.effect("a silence that is too long ends the stream, after what came", () =>
+  it.effect("a stream that is silent for too long fails after the parts received so far", () =>
     Effect.gen(function* () {
       const { streamChat } = yield* ChatClient.ChatClient
       const { error, given } = yield* outcome(streamChat(request, { idleTimeout: "3 minutes" }))

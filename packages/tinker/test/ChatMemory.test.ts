@@ -1,4 +1,4 @@
-// Alone in its file: other tests of the same process would be measured, too.
+// In a file of its own: other tests in the same process would be measured too.
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Layer, Redacted, Stream } from "effect"
@@ -7,10 +7,10 @@ import * as Transport from "effect-tinker/Transport"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 
-it.effect("a stream of many events keeps none of them", () => {
+it.effect("streamChat does not retain the events of a long stream", () => {
   setFlagsFromString("--expose-gc")
   const collectGarbage = runInNewContext("gc") as () => void
-  const text = "some words that would be seen if they were kept".repeat(4)
+  const text = "a text that would be measured if it were retained".repeat(4)
   const event = `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta: { content: text } }] })}\n\n`
   const hundred = new TextEncoder().encode(event.repeat(100))
   const [warm, count] = [300, 1000]
@@ -44,7 +44,7 @@ it.effect("a stream of many events keeps none of them", () => {
     const parts = yield* Stream.runCount(streamChat({ model: "m", messages: [{ role: "user", content: "Hi" }] }))
     expect(parts).toBe(100 * count + 1)
     const [before = 0, after = Infinity] = heap
-    // A part that is kept has more than 200 bytes.
+    // A retained part takes more than 200 bytes.
     expect((after - before) / (100 * (count - warm))).toBeLessThan(20)
   }).pipe(
     Effect.provide(

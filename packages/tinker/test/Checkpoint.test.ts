@@ -19,29 +19,32 @@ const recorded = (file: string): ReadonlyArray<Case> =>
 const problem = (result: Either.Either<unknown, { readonly problem: string }>) =>
   Either.match(result, { onLeft: (error) => error.problem, onRight: String })
 
-describe("a path that somebody wrote", () => {
-  // The reference takes a path without a run and without a name, see differences.md.
+describe("Checkpoint.parse", () => {
+  // The reference accepts a path with no training run and no name; see differences.md.
   const isNameless = ({ path }: Case) => path === "tinker:///weights/"
   const cases = recorded("behaviours/tinker_path_parsing.json")
 
-  it("is one of many that were recorded", () => {
+  it("the recording has many paths, exactly one of them without a training run and a name", () => {
     expect(cases.length).toBeGreaterThan(10)
     expect(cases.filter(isNameless).length).toBe(1)
   })
 
-  it.each(cases.map((recorded) => [recorded.path, recorded] as const))("%s", (text, recorded) => {
-    const parsed = Checkpoint.parse(text)
-    if (recorded.parsed === undefined || isNameless(recorded)) return expect(Either.isLeft(parsed)).toBe(true)
-    const path = Either.getOrThrow(parsed)
-    expect({
-      tinker_path: path.toString(),
-      training_run_id: path.trainingRunId,
-      checkpoint_type: path.kind,
-      checkpoint_id: path.checkpointId,
-    }).toEqual({ ...recorded.parsed, $type: undefined })
-  })
+  it.each(cases.map((recorded) => [recorded.path, recorded] as const))(
+    "Checkpoint.parse agrees with the recording on %s",
+    (text, recorded) => {
+      const parsed = Checkpoint.parse(text)
+      if (recorded.parsed === undefined || isNameless(recorded)) return expect(Either.isLeft(parsed)).toBe(true)
+      const path = Either.getOrThrow(parsed)
+      expect({
+        tinker_path: path.toString(),
+        training_run_id: path.trainingRunId,
+        checkpoint_type: path.kind,
+        checkpoint_id: path.checkpointId,
+      }).toEqual({ ...recorded.parsed, $type: undefined })
+    },
+  )
 
-  it("is told what was expected, and what it is instead", () => {
+  it("Checkpoint.parse errors name the expected form and the actual problem", () => {
     const expected = "expected tinker://<training run>/<weights, sampler_weights or external_weights>/<name>"
     expect(problem(Checkpoint.parse("run/weights/a"))).toBe(`${expected}, but it does not begin with tinker://`)
     expect(problem(Checkpoint.parse("tinker://run/a"))).toBe(`${expected}, but it has 2 parts`)
@@ -55,7 +58,7 @@ describe("a path that somebody wrote", () => {
     })
   })
 
-  it("that a program without types gives is refused, not thrown", () => {
+  it("Checkpoint.from and Checkpoint.make reject untyped values without throwing", () => {
     const untyped: ReadonlyArray<unknown> = [undefined, null, 7, {}, { trainingRunId: "r", kind: "sampler" }]
     for (const value of untyped) {
       expect(Either.isLeft(Checkpoint.from(value as string))).toBe(true)
@@ -65,8 +68,8 @@ describe("a path that somebody wrote", () => {
   })
 })
 
-describe("a path that a server gave", () => {
-  it("may have two parts, which are sampler weights, and is printed as it came", () => {
+describe("Checkpoint.fromServer", () => {
+  it("Checkpoint.fromServer reads a two-part path as sampler weights and prints it unchanged", () => {
     const path = Either.getOrThrow(Checkpoint.fromServer("tinker://run/name"))
     expect(path).toMatchObject({ trainingRunId: "run", kind: "sampler", name: "name", form: "short" })
     expect(`${path}`).toBe("tinker://run/name")
@@ -74,7 +77,7 @@ describe("a path that a server gave", () => {
     expect(Checkpoint.from(path)).toEqual(Either.right(path))
   })
 
-  it("is otherwise what everybody may write", () => {
+  it("Checkpoint.fromServer otherwise accepts the same paths as Checkpoint.parse", () => {
     expect(Either.getOrThrow(Checkpoint.fromServer("tinker://run/weights/a")).form).toBe("full")
     for (const text of ["tinker://run", "tinker://run/weights", "tinker:///a", "tinker://run/", "tinker://r/x/y"]) {
       expect(Either.isLeft(Checkpoint.fromServer(text)), text).toBe(true)
@@ -82,7 +85,7 @@ describe("a path that a server gave", () => {
   })
 })
 
-describe("paths", () => {
+describe("checkpoint paths", () => {
   const part = FastCheck.string({ minLength: 1 }).filter((text) => !/^\.{1,2}$|\//.test(text))
   const parts = FastCheck.oneof(
     FastCheck.record({
@@ -98,7 +101,7 @@ describe("paths", () => {
     }),
   )
 
-  it("are read as they are printed", () => {
+  it("parsing a printed checkpoint path gives an equal path", () => {
     FastCheck.assert(
       FastCheck.property(parts, (parts) => {
         const path = Either.getOrThrow(Checkpoint.make(parts as Checkpoint.Parts))
@@ -108,7 +111,7 @@ describe("paths", () => {
     )
   })
 
-  it("are equal or refused, whatever the text", () => {
+  it("Checkpoint.fromServer either rejects a text or prints it back unchanged", () => {
     FastCheck.assert(
       FastCheck.property(FastCheck.oneof(FastCheck.string(), FastCheck.webUrl()), (text) =>
         Either.match(Checkpoint.fromServer(`tinker://${text}`), {
@@ -119,7 +122,7 @@ describe("paths", () => {
     )
   })
 
-  it("are told from names of models", () => {
+  it("Checkpoint.isPathLike distinguishes checkpoint paths from model names", () => {
     expect(Checkpoint.isPathLike("tinker://anything")).toBe(true)
     expect(Checkpoint.isPathLike("Qwen/Qwen3-8B")).toBe(false)
   })

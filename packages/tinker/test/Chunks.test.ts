@@ -2,11 +2,11 @@ import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck as fc } from "effect"
 import * as Loss from "effect-tinker/Loss"
 import * as ModelInput from "effect-tinker/ModelInput"
-// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+// The package does not export this module, and the compiler refuses to rewrite a `.ts` import into another project.
 import { cut, type Chunk } from "../src/internal/training/Chunks.js"
 import { behaviour } from "./support/Recorded.ts"
 
-/** A token, its target and its weight count 16 bytes together; some audio makes up for the rest. */
+/** A token, its target and its weight take 16 bytes; audio makes up the rest. */
 const counting = (bytes: number) => {
   const tokens = new Int32Array(Math.floor(bytes / 16))
   const text = Either.getOrThrow(ModelInput.text(tokens))
@@ -24,7 +24,7 @@ const small = (count: number) => prepared(...Array.from({ length: count }, () =>
 const lengths = (chunks: ReadonlyArray<Chunk>) => chunks.map(({ data }) => data.length)
 
 describe("Chunks", () => {
-  it("cuts where the reference does: behaviours/chunk_limits_default.json", () => {
+  it("a batch is cut where the reference cuts it: behaviours/chunk_limits_default.json", () => {
     const limits = { maxLength: 1024, maxBytes: 5_000_000 }
     const cases: Readonly<Record<string, Loss.PreparedBatch>> = {
       "1024 small datums": small(1024),
@@ -37,11 +37,11 @@ describe("Chunks", () => {
     expect(Object.fromEntries(ours)).toEqual(behaviour("behaviours/chunk_limits_default.json").expect.result)
   })
 
-  it("makes no request of nothing", () => {
+  it("an empty batch gives no chunks", () => {
     expect(cut({ ...small(1), data: [] }, { maxLength: 1, maxBytes: 1 })).toEqual([])
   })
 
-  it("goes on when a server allows nothing at all: each datum alone", () => {
+  it("limits of zero or less put each datum in its own chunk", () => {
     for (const limits of [
       { maxLength: 0, maxBytes: 1e9 },
       { maxLength: 9, maxBytes: 0 },
@@ -53,23 +53,27 @@ describe("Chunks", () => {
   const sizes = fc.array(fc.nat(100), { minLength: 1, maxLength: 30 })
   const limits = fc.record({ maxLength: fc.integer({ min: 1, max: 8 }), maxBytes: fc.integer({ min: 1, max: 300 }) })
 
-  it.prop("cuts and loses nothing, within the limits, and only where it must", { sizes, limits }, (given) => {
-    const { maxBytes, maxLength } = given.limits
-    const batch = prepared(...given.sizes)
-    const chunks = cut(batch, given.limits)
-    // The very same datums, in their order.
-    const cutData = chunks.flatMap(({ data }) => data)
-    expect(cutData.length).toBe(batch.data.length)
-    expect(cutData.every((datum, index) => datum === batch.data[index])).toBe(true)
-    for (const [index, { bytes, data, loss }] of chunks.entries()) {
-      expect(loss).toBe(batch.loss)
-      expect(bytes).toBe(data.reduce((sum, datum) => sum + datum.bytes, 0))
-      expect(data.length).toBeGreaterThan(0)
-      expect(data.length).toBeLessThanOrEqual(maxLength)
-      if (data.length > 1) expect(bytes).toBeLessThanOrEqual(maxBytes)
-      // Greedy: even the first datum of the next chunk would have been too much.
-      const next = chunks[index + 1]?.data[0]
-      if (next !== undefined) expect(data.length === maxLength || bytes + next.bytes > maxBytes).toBe(true)
-    }
-  })
+  it.prop(
+    "chunks contain every datum in order, respect the limits, and are as large as possible",
+    { sizes, limits },
+    (given) => {
+      const { maxBytes, maxLength } = given.limits
+      const batch = prepared(...given.sizes)
+      const chunks = cut(batch, given.limits)
+      // The same datum objects, in the same order.
+      const cutData = chunks.flatMap(({ data }) => data)
+      expect(cutData.length).toBe(batch.data.length)
+      expect(cutData.every((datum, index) => datum === batch.data[index])).toBe(true)
+      for (const [index, { bytes, data, loss }] of chunks.entries()) {
+        expect(loss).toBe(batch.loss)
+        expect(bytes).toBe(data.reduce((sum, datum) => sum + datum.bytes, 0))
+        expect(data.length).toBeGreaterThan(0)
+        expect(data.length).toBeLessThanOrEqual(maxLength)
+        if (data.length > 1) expect(bytes).toBeLessThanOrEqual(maxBytes)
+        // Greedy: the first datum of the next chunk does not fit.
+        const next = chunks[index + 1]?.data[0]
+        if (next !== undefined) expect(data.length === maxLength || bytes + next.bytes > maxBytes).toBe(true)
+      }
+    },
+  )
 })

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Either, FastCheck as fc, Schema } from "effect"
 import * as TrainingResult from "effect-tinker/TrainingResult"
-// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+// The package does not export this module, and the compiler refuses to rewrite a `.ts` import into another project.
 import { combine, hashUnordered } from "../src/internal/training/CombineResults.js"
 import { behaviour, vector } from "./support/Recorded.ts"
 
@@ -16,11 +16,11 @@ const results = (answers: ReadonlyArray<Answer>) =>
       : [Either.getOrThrow(TrainingResult.fromProtobuf(new Uint8Array(Buffer.from(bodyBase64, "base64"))))],
   )
 
-/** The recorded result of the reference, as JSON of ours would have it. */
+/** The recorded result of the reference, in the shape of our result. */
 const withoutTypes = (result: unknown): unknown =>
   JSON.parse(JSON.stringify(result), (key, value: unknown) => (key === "$type" ? undefined : value))
 
-/** A chunk with this many outputs. */
+/** A chunk with the given number of outputs. */
 const chunk = (outputs: number, metrics: Readonly<Record<string, number>>): TrainingResult.TrainingResult => ({
   outputType: "T",
   outputs: Array.from({ length: outputs }, () => ({})),
@@ -30,7 +30,7 @@ const chunk = (outputs: number, metrics: Readonly<Record<string, number>>): Trai
 const metrics = (...chunks: ReadonlyArray<TrainingResult.TrainingResult>) => combine(chunks).metrics
 
 describe("CombineResults", () => {
-  it("is what the reference makes of the same chunks: behaviours/metrics_reduction.json", () => {
+  it("results are combined as by the reference: behaviours/metrics_reduction.json", () => {
     const { expect: recorded, script } = behaviour("behaviours/metrics_reduction.json")
     const chunks = results(script)
     expect(chunks.length).toBe(2)
@@ -39,11 +39,11 @@ describe("CombineResults", () => {
       recorded.result,
     ) as typeof TrainingResult.TrainingResult.Encoded
     expect(ours).toEqual(reference)
-    // It drops what it has no rule for; we show the first value.
+    // The reference drops metrics it has no rule for; we keep the first value.
     expect(metrics).toEqual({ ...theirs, "z:newkind": 1 })
   })
 
-  it("takes a name without a colon, where the reference fails: behaviours/metrics_without_suffix.json", () => {
+  it("a metric name without a colon is accepted, where the reference fails: behaviours/metrics_without_suffix.json", () => {
     const { expect: recorded, script } = behaviour("behaviours/metrics_without_suffix.json")
     expect(recorded.error?.$error).toBe("ValueError")
     const [only, ...more] = results(script)
@@ -53,12 +53,12 @@ describe("CombineResults", () => {
     expect(metrics(only!, { ...only!, metrics: { loss: 2 } })).toEqual({ loss: 1 })
   })
 
-  it("hashes as Python does: vectors-0.25.0/metrics_hash_unordered.json", () => {
+  it("hash_unordered matches Python: vectors-0.25.0/metrics_hash_unordered.json", () => {
     const { exchanges, result } = vector("vectors-0.25.0/metrics_hash_unordered.json")
     const [only] = results(exchanges.map(({ response }) => response as Answer))
     const { metrics: recorded } = result as { readonly metrics: Readonly<Record<string, number>> }
     expect(hashUnordered([only!.metrics["h:hash_unordered"]!])).toBe(recorded["h:hash_unordered"])
-    // Of one chunk we show the server's own value.
+    // For a single chunk we keep the server's own value.
     expect(combine([only!]).metrics).toEqual({ ...recorded, "h:hash_unordered": 7 })
   })
 
@@ -69,20 +69,20 @@ describe("CombineResults", () => {
     [[-2], 8078679518589016365n],
     [[-1.9], 8078679518589016365n],
     [[2 ** 53, 2 ** 61, -(2 ** 61), 2 ** 63, 2 ** 64, 123456789012345680, 2 ** 61 - 256], -36241765850734402n],
-  ])("hashes %j as CPython 3.11 does", (values, hash) => {
+  ])("hash_unordered of %j matches CPython 3.11", (values, hash) => {
     expect(hashUnordered(values)).toBe(Number(hash))
   })
 
-  it("gives the only chunk back as it is, whatever its metrics", () => {
+  it("a single chunk is returned unchanged, whatever its metrics", () => {
     const only = chunk(0, { "a:mean": 1, b: 2, "c:d:e": 3, "f:hash2": -5, "g:hash_unordered": 7, "h:news": 4 })
     expect(combine([only])).toBe(only)
   })
 
-  it("is an empty result of no chunks", () => {
+  it("combining no chunks gives an empty result", () => {
     expect(combine([])).toEqual({ outputType: "", outputs: [], metrics: {} })
   })
 
-  it("takes the output type of the first chunk, and all outputs in order", () => {
+  it("combining keeps the output type of the first chunk and all outputs in order", () => {
     const first = Either.getOrThrow(
       TrainingResult.fromJson({ loss_fn_output_type: "A", loss_fn_outputs: [{ x: { data: [1], dtype: "int64" } }] }),
     )
@@ -90,7 +90,7 @@ describe("CombineResults", () => {
     expect(combine([first, second])).toEqual({ outputType: "A", outputs: [first.outputs[0], {}, {}], metrics: {} })
   })
 
-  it("passes on what it can't combine: the first value that there is", () => {
+  it("a metric without a known reduction takes the first available value", () => {
     expect(metrics(chunk(1, { "a:news": 1 }), chunk(1, { "a:news": 2, b: 3, "c:d:mean": 4, ":": 5 }))).toEqual({
       "a:news": 1,
       b: 3,
@@ -105,17 +105,17 @@ describe("CombineResults", () => {
     expect(metrics(chunk(1, odd), chunk(1, { "h:hash2": 1, "u:hash_unordered": 2, "s:sum": 3 }))).toEqual(odd)
   })
 
-  it("drops a metric that can be combined and is not everywhere", () => {
+  it("a metric with a known reduction is dropped unless every chunk has it", () => {
     expect(metrics(chunk(1, { "a:sum": 1, "u:unique": 1 }), chunk(1, { "b:max": 1 }), chunk(1, {}))).toEqual({})
   })
 
-  it("weighs a chunk by its outputs, one without any not at all", () => {
+  it("means are weighted by the number of outputs, and a chunk without outputs has no weight", () => {
     const means = [chunk(3, { "a:mean": 1, "b:slack": 1 }), chunk(1, { "a:mean": 5, "b:slack": 5 })]
     expect(metrics(...means)).toEqual({ "a:mean": 2, "b:slack": 3 })
     expect(metrics(...means, chunk(0, { "a:mean": 100, "b:slack": 0 }))).toEqual({ "a:mean": 2, "b:slack": 3 })
   })
 
-  it("adds hashes within 64 bits", () => {
+  it("hash sums wrap at 64 bits", () => {
     const hashes = (...values: ReadonlyArray<number>) =>
       metrics(...values.map((value) => chunk(1, { "h:hash2": value })))["h:hash2"]
     expect(hashes(2 ** 63, 2 ** 63)).toBe(0)
@@ -124,7 +124,7 @@ describe("CombineResults", () => {
     expect(hashes(2 ** 70, 2 ** 53)).toBe(2 ** 53)
   })
 
-  it("is not confused by names that every object has", () => {
+  it("metric names that exist on Object.prototype are handled like any other", () => {
     const named = JSON.parse('{ "__proto__": 1, "constructor": 2, "toString:sum": 3 }') as Record<string, number>
     const { metrics } = combine([chunk(1, named), chunk(1, { "toString:sum": 4 })])
     expect(JSON.stringify(metrics)).toBe('{"__proto__":1,"constructor":2,"toString:sum":7}')
@@ -151,12 +151,16 @@ describe("CombineResults", () => {
     .tuple(fc.nat(3), fc.dictionary(name, fc.double()))
     .map(([outputs, metrics]) => chunk(outputs, metrics))
 
-  it.prop("never fails, and invents no names", { chunks: fc.array(anyChunk, { maxLength: 5 }) }, ({ chunks }) => {
-    const result = combine(chunks)
-    expect(result.outputs.length).toBe(chunks.reduce((sum, { outputs }) => sum + outputs.length, 0))
-    for (const [name, value] of Object.entries(result.metrics)) {
-      expect(typeof value).toBe("number")
-      expect(chunks.some(({ metrics }) => name.replace(/(?<=:unique)_\d+$/, "") in metrics)).toBe(true)
-    }
-  })
+  it.prop(
+    "combining never fails and adds no metric names",
+    { chunks: fc.array(anyChunk, { maxLength: 5 }) },
+    ({ chunks }) => {
+      const result = combine(chunks)
+      expect(result.outputs.length).toBe(chunks.reduce((sum, { outputs }) => sum + outputs.length, 0))
+      for (const [name, value] of Object.entries(result.metrics)) {
+        expect(typeof value).toBe("number")
+        expect(chunks.some(({ metrics }) => name.replace(/(?<=:unique)_\d+$/, "") in metrics)).toBe(true)
+      }
+    },
+  )
 })

@@ -26,21 +26,21 @@ const recording = (file: Parameters<typeof vector>[0]) => {
     forwardResult: Either.getOrThrow(TrainingResult.fromProtobuf(bytesOf(forwardResult!.response as Body))),
     backward: fromBinary(Proto.ForwardBackwardRequestSchema, bytesOf(backward!.request as Body)),
     backwardResult: Either.getOrThrow(TrainingResult.fromProtobuf(bytesOf(backwardResult!.response as Body))),
-    // As JSON of ours would have it.
+    // In the encoded form of our result.
     result: JSON.parse(JSON.stringify(result), (key, value: unknown) =>
       key === "$type" ? undefined : value,
     ) as typeof TrainingResult.TrainingResult.Encoded,
   }
 }
 
-/** The batch as the recorded request would have been sent, read by a reader that knows nothing of the writer. */
+/** The batch as the recorded request would send it, decoded independently of our encoder. */
 const sent = (batch: Loss.PreparedBatch, { forwardOnly, modelId, seqId }: Proto.ForwardBackwardRequest) =>
   fromBinary(
     Proto.ForwardBackwardRequestSchema,
     Either.getOrThrow(ForwardBackward.toProtobuf({ modelId, seqId, batch, forwardOnly })),
   )
 
-/** Both passes against the recorded answers. */
+/** Runs both passes against the recorded responses. */
 const replay = <I extends CustomLoss.Inputs, E>(
   file: Parameters<typeof vector>[0],
   data: ReadonlyArray<Datum<I>>,
@@ -77,7 +77,7 @@ const squares = (data: ReadonlyArray<CustomLoss.Scored>): CustomLoss.Evaluation 
 
 const total = (parts: ReadonlyArray<Gradient.Node>) => Gradient.sum(Gradient.concat(parts))
 
-/** What a server answers that finds these log probabilities. */
+/** A server's response with these log probabilities. */
 const answering = (...logprobs: ReadonlyArray<ReadonlyArray<number>>): TrainingResult.TrainingResult => ({
   outputType: "TorchLossReturn",
   outputs: logprobs.map((values) => ({ logprobs: Either.getOrThrow(TensorData.from("float32", values)) })),
@@ -94,7 +94,7 @@ const linearize = <I extends CustomLoss.Inputs, E, R>(
   answer: TrainingResult.TrainingResult,
 ) => Effect.flatMap(CustomLoss.prepare(data), (prepared) => CustomLoss.linearize(loss, prepared, answer))
 
-/** What it fails with. A batch that comes instead is not worth printing. */
+/** The error of an effect. A batch returned by mistake is not worth printing. */
 const failing = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.flip(Effect.asVoid(effect))
 
 const evaluating = (evaluation: unknown) => CustomLoss.analytic(() => evaluation as CustomLoss.Evaluation)
@@ -102,53 +102,55 @@ const evaluating = (evaluation: unknown) => CustomLoss.analytic(() => evaluation
 const one = { modelInput, inputs: { targetTokens } }
 
 describe("CustomLoss", () => {
-  describe("says what the reference says, in both passes", () => {
+  describe("replays of the reference's two passes", () => {
     const forms = {
-      "by a formula": CustomLoss.analytic(squares),
-      "by an effect": CustomLoss.effect((data) => Effect.map(Effect.yieldNow(), () => squares(data))),
-      "by Gradient": CustomLoss.fromGradient((data) => ({
+      "CustomLoss.analytic": CustomLoss.analytic(squares),
+      "CustomLoss.effect": CustomLoss.effect((data) => Effect.map(Effect.yieldNow(), () => squares(data))),
+      "CustomLoss.fromGradient": CustomLoss.fromGradient((data) => ({
         loss: total(data.map(({ logprobs }) => Gradient.sum(Gradient.square(logprobs)))),
         metrics: { my_metric: data.length },
       })),
     }
     for (const [form, loss] of Object.entries<CustomLoss.CustomLoss<CustomLoss.Inputs, InvalidInput>>(forms))
-      it.effect(`${form}: vectors/forward_backward_custom.json`, () =>
+      it.effect(`${form} matches the reference in both passes: vectors/forward_backward_custom.json`, () =>
         Effect.gen(function* () {
           const { ours, theirs } = yield* replay("vectors/forward_backward_custom.json", two, loss)
           expect(ours).toEqual(theirs)
         }),
       )
 
-    it.effect("with metrics of every datum: vectors/forward_backward_custom_handle_client_side.json", () =>
-      Effect.gen(function* () {
-        interface Weighted extends CustomLoss.Inputs {
-          readonly weights: ReadonlyArray<number>
-        }
-        const weighted = { modelInput, inputs: { targetTokens, weights: [0, 1, 1] } }
-        const loss = CustomLoss.fromGradient<Weighted>((data) => {
-          const loss = Gradient.neg(
-            total(data.map(({ datum, logprobs }) => Gradient.dot(logprobs, datum.inputs.weights))),
-          )
-          const means = data.map(({ logprobs }) => Gradient.mean(Gradient.exp(logprobs)))
-          return {
-            loss,
-            metrics: { "custom/neg_ll:sum": loss, "custom/m:mean": Gradient.mean(Gradient.concat(means)) },
+    it.effect(
+      "a custom loss with per-datum metrics matches the reference: vectors/forward_backward_custom_handle_client_side.json",
+      () =>
+        Effect.gen(function* () {
+          interface Weighted extends CustomLoss.Inputs {
+            readonly weights: ReadonlyArray<number>
           }
-        })
-        const file = "vectors/forward_backward_custom_handle_client_side.json"
-        const { ours, theirs } = yield* replay(file, [weighted, weighted], loss)
-        // The reference computes in float32.
-        const rounded = (metrics: typeof ours) => ({
-          ...metrics,
-          "custom/m:mean": metrics["custom/m:mean"]?.toFixed(7),
-        })
-        expect(rounded(ours)).toEqual(rounded(theirs))
-      }),
+          const weighted = { modelInput, inputs: { targetTokens, weights: [0, 1, 1] } }
+          const loss = CustomLoss.fromGradient<Weighted>((data) => {
+            const loss = Gradient.neg(
+              total(data.map(({ datum, logprobs }) => Gradient.dot(logprobs, datum.inputs.weights))),
+            )
+            const means = data.map(({ logprobs }) => Gradient.mean(Gradient.exp(logprobs)))
+            return {
+              loss,
+              metrics: { "custom/neg_ll:sum": loss, "custom/m:mean": Gradient.mean(Gradient.concat(means)) },
+            }
+          })
+          const file = "vectors/forward_backward_custom_handle_client_side.json"
+          const { ours, theirs } = yield* replay(file, [weighted, weighted], loss)
+          // The reference computes in float32.
+          const rounded = (metrics: typeof ours) => ({
+            ...metrics,
+            "custom/m:mean": metrics["custom/m:mean"]?.toFixed(7),
+          })
+          expect(rounded(ours)).toEqual(rounded(theirs))
+        }),
     )
   })
 
-  describe("the first pass", () => {
-    it("is of the targets alone, whatever else the datums carry", () => {
+  describe("CustomLoss.prepare", () => {
+    it("the forward pass sends only the targets, whatever else the datums carry", () => {
       const { forward } = Either.getOrThrow(CustomLoss.prepare(two))
       expect(forward.loss).toEqual({ name: "cross_entropy", config: {} })
       expect(forward.data.map(({ inputs }) => inputs.map(({ name }) => name))).toEqual([
@@ -159,11 +161,11 @@ describe("CustomLoss", () => {
         [0, 1, 1],
         [0, 0, 0],
       ])
-      // 4 for each token, 8 for its target, 4 for its weight.
+      // 4 bytes per token, 8 per target, 4 per weight.
       expect(forward.data.map(({ bytes }) => bytes)).toEqual([48, 48])
     })
 
-    it("has the shape of the targets, also when they have two dimensions or none is told", () => {
+    it("the forward pass has the shape of the targets, including two-dimensional targets and tensors without a shape", () => {
       const rows = [
         [2, 3],
         [3, 4],
@@ -213,12 +215,12 @@ describe("CustomLoss", () => {
         "data[0].modelInput[0]: expected a token id, an integer from 0 to 2^31 - 1, got -1",
         [{ modelInput: [-1, 2, 3], inputs: { targetTokens } }],
       ],
-    ])("refuses: %s", (message, data) => {
+    ])("CustomLoss.prepare rejects invalid data: %s", (message, data) => {
       const result = CustomLoss.prepare(data as ReadonlyArray<Datum<CustomLoss.Inputs>>)
       expect(Either.isLeft(result) && result.left.message).toBe(message)
     })
 
-    it("refuses sparse targets: the gradient is dense", () => {
+    it("CustomLoss.prepare rejects sparse targets because the gradient is dense", () => {
       const sparse = { crowIndices: [0, 1, 1, 2], colIndices: [0, 7] }
       const targets = Either.getOrThrow(TensorData.int64([5, 6], { shape: [3, 8], sparse }))
       const result = CustomLoss.prepare<CustomLoss.Inputs>([one, { modelInput, inputs: { targetTokens: targets } }])
@@ -228,8 +230,8 @@ describe("CustomLoss", () => {
     })
   })
 
-  describe("what the server told", () => {
-    it.effect("reaches the loss function as it came, with the datum it belongs to", () =>
+  describe("forward results", () => {
+    it.effect("the loss function gets the server's log probabilities uncopied, each with its datum", () =>
       Effect.gen(function* () {
         const answer = answering([-1, -2, -3], [-4, -5, -6])
         const seen: Array<CustomLoss.Scored> = []
@@ -257,7 +259,7 @@ describe("CustomLoss", () => {
       ["outputs[0].logprobs: expected 3, as many as targets, got 2", answering([-1, -2])],
       ["outputs[0].logprobs: expected dense float32", { ...answering(), outputs: [int64] }],
       ["outputs[0].logprobs: expected dense float32", { ...answering(), outputs: [sparse] }],
-    ])("is an unexpected response: %s", ([detail, answer]) =>
+    ])("an invalid forward result is reported as UnexpectedResponse: %s", ([detail, answer]) =>
       Effect.gen(function* () {
         let asked = false
         const loss = CustomLoss.analytic((data) => {
@@ -307,7 +309,7 @@ describe("CustomLoss", () => {
       ],
       ["loss.metrics: expected an object, got null", { loss: 1, gradients, metrics: null }],
       ["loss.metrics.mine: expected a number, got a string", { loss: 1, gradients, metrics: { mine: "1" } }],
-    ])("is refused: %s", ([message, evaluation]) =>
+    ])("an invalid loss evaluation is rejected: %s", ([message, evaluation]) =>
       Effect.gen(function* () {
         const error = yield* failing(linearize(evaluating(evaluation), [one], answer))
         expect(error).toBeInstanceOf(InvalidInput)
@@ -315,13 +317,13 @@ describe("CustomLoss", () => {
       }),
     )
 
-    it.effect("may give any kind of numbers, and metrics that are none", () =>
+    it.effect("a loss function may return any numeric array as a gradient and NaN as a metric", () =>
       Effect.gen(function* () {
         const gradients = [[1, 0, -3], Float32Array.of(1, 0, -3), Float64Array.of(1, 0, -3), Int8Array.of(1, 0, -3)]
         const loss = evaluating({ loss: 1, gradients, metrics: { empty: Number.NaN } })
         const answer = answering(...gradients.map(() => [-1, -2, -3]))
         const { backward, metrics } = yield* linearize(loss, [one, one, one, one], answer)
-        // Not -0, which would be another bit on the wire.
+        // Not -0, which has different bits on the wire.
         expect(weightsOf(backward)).toEqual(gradients.map(() => [-1, 0, 3]))
         expect(metrics).toEqual({ empty: Number.NaN })
       }),
@@ -341,7 +343,7 @@ describe("CustomLoss", () => {
       "effect dies": CustomLoss.effect(() => Effect.die(mine)),
     }
     for (const [name, loss] of Object.entries<CustomLoss.CustomLoss<CustomLoss.Inputs, InvalidInput>>(thrown))
-      it.effect(`${name}: a typed error with the cause`, () =>
+      it.effect(`${name}: a typed error carries the cause`, () =>
         Effect.gen(function* () {
           const error = yield* failing(linearize(loss, [one], answer))
           expect(error).toBeInstanceOf(InvalidInput)
@@ -350,14 +352,14 @@ describe("CustomLoss", () => {
         }),
       )
 
-    it.effect("fails with its own errors", () =>
+    it.effect("a custom loss effect fails with its own errors", () =>
       Effect.gen(function* () {
         const loss = CustomLoss.effect(() => Effect.fail("mine" as const))
         expect(yield* failing(linearize(loss, [one], answer))).toBe("mine")
       }),
     )
 
-    it.effect("can ask a service", () =>
+    it.effect("a custom loss effect can use a service", () =>
       Effect.gen(function* () {
         class Factor extends Context.Tag("Factor")<Factor, number>() {}
         const loss = CustomLoss.effect(() => Effect.map(Factor, (loss) => ({ loss, gradients })))
@@ -366,7 +368,7 @@ describe("CustomLoss", () => {
       }),
     )
 
-    it.effect("can be interrupted", () =>
+    it.effect("a custom loss effect can be interrupted", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.fork(
           linearize(
@@ -381,7 +383,7 @@ describe("CustomLoss", () => {
       }),
     )
 
-    it.effect("says where its computation with Gradient is wrong", () =>
+    it.effect("an invalid Gradient computation is reported with its location", () =>
       Effect.gen(function* () {
         const mismatch = CustomLoss.fromGradient(([one]) => ({ loss: Gradient.dot(one!.logprobs, [1, 2]) }))
         expect((yield* failing(linearize(mismatch, [one], answer))).message).toBe(
@@ -400,7 +402,7 @@ describe("CustomLoss", () => {
       }),
     )
 
-    it.effect("need not use every datum", () =>
+    it.effect("a loss function need not use every datum", () =>
       Effect.gen(function* () {
         const loss = CustomLoss.fromGradient(([, second]) => ({ loss: Gradient.sum(second!.logprobs) }))
         const { backward, metrics } = yield* linearize(loss, two, answering([-1, -2, -3], [-4, -5, -6]))
@@ -413,8 +415,8 @@ describe("CustomLoss", () => {
     )
   })
 
-  describe("the second pass", () => {
-    it.effect("weighs in the shape of the targets", () =>
+  describe("the backward pass", () => {
+    it.effect("the weights of the backward pass have the shape of the targets", () =>
       Effect.gen(function* () {
         const rows = [
           [2, 3],
@@ -429,13 +431,13 @@ describe("CustomLoss", () => {
           [3, 2],
           [3, 2],
         ])
-        // 4 for each token, 8 for each target, 4 for each weight.
+        // 4 bytes per token, 8 per target, 4 per weight.
         expect(backward.data[0]?.bytes).toBe(12 + 48 + 24)
       }),
     )
   })
 
-  describe("the result", () => {
+  describe("CustomLoss.finish", () => {
     const linearized = (metrics: Readonly<Record<string, number>>): CustomLoss.Linearized => ({
       loss: 7,
       metrics,
@@ -443,18 +445,18 @@ describe("CustomLoss", () => {
     })
     const result = { ...answering([-1]), metrics: { "loss:sum": 3, "tokens:sum": 10, mine: 1 } }
 
-    it("has the loss that was meant, and the server's under another name", () => {
+    it("CustomLoss.finish reports the custom loss as the loss and the server's loss as surrogate_loss", () => {
       expect(CustomLoss.finish(linearized({ mine: 2 }), result)).toEqual({
         ...result,
         metrics: { "loss:sum": 7, "surrogate_loss:sum": 3, "tokens:sum": 10, mine: 2 },
       })
     })
 
-    it("does without a loss of the server", () => {
+    it("CustomLoss.finish works without a server loss", () => {
       expect(CustomLoss.finish(linearized({}), { ...result, metrics: {} }).metrics).toEqual({ "loss:sum": 7 })
     })
 
-    it("calls nothing else the loss", () => {
+    it("custom metrics cannot override the loss and the surrogate loss", () => {
       const metrics = { "loss:sum": 100, "surrogate_loss:sum": 100 }
       expect(CustomLoss.finish(linearized(metrics), result).metrics).toMatchObject({
         "loss:sum": 7,
@@ -463,11 +465,11 @@ describe("CustomLoss", () => {
     })
   })
 
-  describe("direct preference optimization, over pairs of datums", () => {
+  describe("direct preference optimization over pairs of datums", () => {
     interface Preference extends CustomLoss.Inputs {
       /** 1 for the tokens of the answer, 0 for those of the prompt. */
       readonly weights: Float32Array
-      /** Of the answer, by the model that training began with. */
+      /** The log probability of the answer under the initial model. */
       readonly reference: number
     }
     const beta = 0.5
@@ -534,16 +536,20 @@ describe("CustomLoss", () => {
         ),
       )
 
-    it.prop("by Gradient and by formula are one, to the last bits of a float32", { examples }, ({ examples }) => {
-      const [left, right] = [run(byGradient, examples), run(byFormula, examples)]
-      expect(left.loss).toBeCloseTo(right.loss, 12)
-      expect(left.metrics["margin:mean"]).toBeCloseTo(right.metrics["margin:mean"]!, 12)
-      const expected = weightsOf(right.backward)
-      for (const [index, weights] of weightsOf(left.backward).entries())
-        for (const [i, weight] of weights.entries()) expect(weight).toBeCloseTo(expected[index]![i]!, 7)
-    })
+    it.prop(
+      "the DPO loss agrees between Gradient and the closed formula to float32 precision",
+      { examples },
+      ({ examples }) => {
+        const [left, right] = [run(byGradient, examples), run(byFormula, examples)]
+        expect(left.loss).toBeCloseTo(right.loss, 12)
+        expect(left.metrics["margin:mean"]).toBeCloseTo(right.metrics["margin:mean"]!, 12)
+        const expected = weightsOf(right.backward)
+        for (const [index, weights] of weightsOf(left.backward).entries())
+          for (const [i, weight] of weights.entries()) expect(weight).toBeCloseTo(expected[index]![i]!, 7)
+      },
+    )
 
-    it.prop("is differentiated rightly: finite differences of the whole", { examples }, ({ examples }) => {
+    it.prop("the gradient of the DPO loss agrees with finite differences", { examples }, ({ examples }) => {
       const { backward } = run(byGradient, examples)
       for (const [index, weights] of weightsOf(backward).entries())
         for (const [i, weight] of weights.entries()) {
@@ -556,7 +562,7 @@ describe("CustomLoss", () => {
                 logprobs: examples[index]!.logprobs.with(i, examples[index]!.logprobs[i]! + move),
               }),
             ).loss
-          // Log probabilities travel as float32, so the step can't be small.
+          // Log probabilities are sent as float32, so the step can't be small.
           expect(-weight).toBeCloseTo((lossAt(step) - lossAt(-step)) / (2 * step), 4)
         }
     })

@@ -38,7 +38,7 @@ const encode = Endpoint.bytes({
 })
 
 describe("Endpoint.render", () => {
-  it("keeps a colon, and a slash only where the parameter may hold one", () => {
+  it("Endpoint.render keeps colons in a path, and slashes only in parameters that allow them", () => {
     expect(path("weights/0001", "sess:train:0")).toEqual(
       Either.right("training_runs/sess:train:0/checkpoints/weights/0001/publish"),
     )
@@ -48,7 +48,7 @@ describe("Endpoint.render", () => {
   })
 
   it.each(["", ".", "..", "weights/..", "../..", "weights//0001", "/weights", "weights/"])(
-    "refuses %j as a checkpoint id",
+    "Endpoint.render rejects %j as a checkpoint id",
     (id) => {
       expect(failure(Api.publishCheckpoint, { trainingRunId: "run-1", checkpointId: id })).toMatch(
         /^checkpoints\/publish\.checkpointId: "\.*" can't be a part of a path$/,
@@ -56,14 +56,14 @@ describe("Endpoint.render", () => {
     },
   )
 
-  it("refuses half a character", () => {
+  it("Endpoint.render rejects a lone surrogate", () => {
     expect(failure(Api.getSampler, { samplerId: "\ud800" })).toBe(
       "samplers/get.samplerId: holds half of a surrogate pair",
     )
   })
 
   it.prop(
-    "lets no parameter out of its place",
+    "Endpoint.render keeps every path parameter within its own segments",
     [Schema.String, Schema.String],
     ([trainingRunId, checkpointId]) => {
       const rendered = path(checkpointId, trainingRunId)
@@ -91,7 +91,7 @@ describe("Endpoint.render", () => {
     },
   )
 
-  it("writes booleans and lists into the query, and leaves out what is not given", () => {
+  it("Endpoint.render writes booleans and lists into the query and omits missing values", () => {
     expect(
       Either.map(
         Endpoint.render(search, { words: ["a b", "é"], exact: false, limit: undefined }),
@@ -100,7 +100,7 @@ describe("Endpoint.render", () => {
     ).toEqual(Either.right("words=a+b%2C%C3%A9&exact=false"))
   })
 
-  it("sends no body where there is none, an empty object where the endpoint has one", () => {
+  it("Endpoint.render sends no body for an endpoint without one, and an empty object for an endpoint with an empty body", () => {
     const body = <I, A>(endpoint: Endpoint.Endpoint<I, A>, input: I) =>
       Either.map(Endpoint.render(endpoint, input), ({ body }) => body)
     expect(body(Api.publishCheckpoint, { trainingRunId: "r", checkpointId: "weights/1" })).toEqual(
@@ -112,7 +112,7 @@ describe("Endpoint.render", () => {
     )
   })
 
-  it("names the field that is wrong, as the program calls it", () => {
+  it("Endpoint.render names the invalid field as the caller spells it", () => {
     const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
     expect(failure(Api.createModel, { ...create, loraConfig: { rank: 1.5 } })).toBe(
       "create_model.loraConfig.rank: Expected an integer, got 1.5",
@@ -136,7 +136,7 @@ describe("Endpoint.render", () => {
     expect(failure(Api.createModel, null)).toMatch(/^create_model: Expected .*, got null$/)
   })
 
-  it("never shows a secret or a text", () => {
+  it("Endpoint.render errors never contain secrets or text values", () => {
     const input = { modelId: "m", seqId: 1, path: "p", optimizer: false }
     const plain = failure(Api.loadWeights, { ...input, weightsAccessToken: "tml-secret" })
     expect(plain).toMatch(/^load_weights\.weightsAccessToken: .*, got a string$/)
@@ -146,14 +146,14 @@ describe("Endpoint.render", () => {
     ).not.toContain("secret")
   })
 
-  it("leaves out what the server does not know, if it says nothing", () => {
+  it("Endpoint.render omits fields that the server does not know when they have their default value", () => {
     const without = new Set(["optimizer_config", "user_metadata", "session_id"])
     const body = (input: Endpoint.Input<typeof Api.createModel>) =>
       Object.keys(
         JSON.parse(String(Either.getOrThrow(Endpoint.render(Api.createModel, input, { without })).body?.bytes)),
       )
     const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
-    // Without a required field there is no request to compare with; then everything stays.
+    // Omitting a required field leaves no request to compare with, so every field stays.
     expect(body(create)).toContain("optimizer_config")
     without.delete("session_id")
     expect(body(create)).toEqual(["session_id", "model_seq_id", "base_model", "lora_config", "type"])
@@ -162,7 +162,7 @@ describe("Endpoint.render", () => {
     expect(body({ ...create, userMetadata: {} })).toContain("user_metadata")
   })
 
-  it("turns what an encoder throws into a failure", () => {
+  it("Endpoint.render turns an exception in an encoder into a failure", () => {
     expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, forwardOnly: false })).toBe(
       "batch: expected what Loss.prepare gives, got undefined",
     )
@@ -173,7 +173,7 @@ describe("Endpoint.render", () => {
     expect(failure(encode, { size: -1 })).toBe("bytes: can't be encoded")
   })
 
-  it("refuses a model or a sample that no server makes", () => {
+  it("Endpoint.render rejects models and samples that no server can create", () => {
     const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
     expect(failure(Api.createModel, { ...create, loraConfig: { rank: 0 } })).toBe(
       "create_model.loraConfig.rank: Expected a positive number, got 0",
@@ -202,7 +202,7 @@ describe("Endpoint.render", () => {
     )
   })
 
-  it("refuses what JSON can't say", () => {
+  it("Endpoint.render rejects values that JSON cannot represent", () => {
     const save = { modelId: "m", seqId: 1, path: "p" }
     expect(failure(Api.saveWeights, { ...save, userMetadata: { loss: Number.NaN } })).toMatch(
       /^save_weights\.userMetadata\.loss: /,
@@ -221,20 +221,20 @@ describe("Endpoint.render", () => {
 })
 
 describe("Api", () => {
-  it.each(table)("%s: every parameter of the path is a field of its schema, and the other way round", (_, endpoint) => {
+  it.each(table)("%s: the parameters in the path match the fields of the schema", (_, endpoint) => {
     const names = [...endpoint.path.matchAll(/:(\w+)/g)].map((match) => match[1])
     const fields = endpoint.params === undefined ? [] : Object.keys((endpoint.params as Schema.Struct<{}>).fields)
     expect(fields.toSorted()).toEqual(names.toSorted())
   })
 
-  it("has one row per method, path and form", () => {
+  it("Api has one endpoint per method, path and encoding", () => {
     const rows = table.map(([, { body, headers, method, path, sequenced }]) =>
       [method, path, body.kind === "bytes" ? body.contentType : body.kind, sequenced, headers["accept"]].join(),
     )
     expect(new Set(rows).size).toBe(rows.length)
   })
 
-  it("counts numbers exactly where a body has a seq_id of a model", () => {
+  it("Api marks an endpoint as sequenced exactly when its body has the seq_id of a model", () => {
     const sequenced = table.filter(([, endpoint]) => endpoint.sequenced).map(([name]) => name)
     expect(sequenced.toSorted()).toEqual([
       "forwardBackward",
@@ -248,7 +248,7 @@ describe("Api", () => {
     ])
   })
 
-  it("leaves to their own loops what has one", () => {
+  it("Api disables retries for endpoints that have their own retry loop", () => {
     const own = table.filter(([, endpoint]) => endpoint.retry === "none").map(([name]) => name)
     expect(own.toSorted()).toEqual([
       "cancelFuture",
@@ -261,7 +261,7 @@ describe("Api", () => {
     ])
   })
 
-  it("has a time-out of its own where the wire has one; elsewhere it is the configured one", () => {
+  it("Api sets a timeout only for endpoints whose timeout the protocol fixes", () => {
     const own = table.flatMap(([name, { timeout }]) =>
       timeout === undefined ? [] : [[name, Duration.toSeconds(timeout)] as const],
     )
@@ -274,7 +274,7 @@ describe("Api", () => {
       cancelFuture: 30,
       getApiKey: 30,
       deleteApiKey: 30,
-      // As long as the model talks.
+      // The response takes as long as the model generates.
       chatCompletions: 600,
       streamChatCompletions: 600,
       completions: 600,
@@ -282,14 +282,14 @@ describe("Api", () => {
     })
   })
 
-  it("shows the configured credential only where a token can't be asked for", () => {
+  it("Api sends the configured credential only to endpoints that cannot use a token", () => {
     const raw = table.filter(([, endpoint]) => endpoint.auth === "credential").map(([name]) => name)
     const chats = ["chatCompletions", "completions", "listModels", "streamChatCompletions", "streamCompletions"]
     const start = ["authToken", "clientConfig", "deleteApiKey", "getApiKey", "health"]
     expect(raw.toSorted()).toEqual([...start, ...chats].toSorted())
   })
 
-  it("has a pass in three forms, with one input", () => {
+  it("Api has three encodings of a pass, all with the same input", () => {
     const batch = Either.getOrThrow(
       Loss.prepare(Loss.crossEntropy, [{ modelInput: [1, 2], inputs: { targetTokens: [2, 3], weights: [0, 1] } }]),
     )

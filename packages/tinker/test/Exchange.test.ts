@@ -1,4 +1,6 @@
-/** A server in the process and its client: what is there at once is told at once, the rest when it comes. */
+/**
+ * An in-process server and its client: an immediate response is delivered synchronously, any other when it is ready.
+ */
 import { describe, expect, it } from "@effect/vitest"
 import { Cause, Clock, Context, Deferred, Effect, Exit, type Fiber, FiberId, Option, Stream, TestClock } from "effect"
 import * as HttpDirect from "effect-tinker/http/HttpDirect"
@@ -15,15 +17,15 @@ const outgoing: HttpDirect.Outgoing = {
 
 const answer: Exchange.Answer = { status: 201, headers: { "X-Answer": "yes" }, body: "world" }
 
-/** Sends the short way from this fiber; what was told, in order, and the way to give it up. */
+/** Sends over HttpDirect from this fiber; returns the outcomes in order and a cancel function. */
 const send = (handle: Exchange.Handle) =>
-  Effect.withFiberRuntime<{ readonly told: ReadonlyArray<HttpDirect.Outcome>; readonly cancel: () => void }>(
+  Effect.withFiberRuntime<{ readonly received: ReadonlyArray<HttpDirect.Outcome>; readonly cancel: () => void }>(
     (fiber) => {
       const direct = HttpDirect.of(Exchange.client(handle))
-      const told: Array<HttpDirect.Outcome> = []
-      const cancel = direct?.(outgoing, (outcome) => told.push(outcome), fiber)
-      if (cancel === undefined) throw new TypeError("there is no short way")
-      return Effect.succeed({ told, cancel })
+      const received: Array<HttpDirect.Outcome> = []
+      const cancel = direct?.(outgoing, (outcome) => received.push(outcome), fiber)
+      if (cancel === undefined) throw new TypeError("the client has no direct path")
+      return Effect.succeed({ received, cancel })
     },
   )
 
@@ -52,58 +54,58 @@ const outcomes: ReadonlyArray<readonly [string, string, Exchange.Handle]> = [
   ["a defect", "died: Error: of the server", () => Exit.die(new Error("of the server"))],
 ]
 
-describe("the short way", () => {
-  it.effect.each(outcomes)("tells %s at once, and needs no fiber for it", ([, expected, handle]) =>
+describe("HttpDirect over Exchange", () => {
+  it.effect.each(outcomes)("HttpDirect delivers %s synchronously, without starting a fiber", ([, expected, handle]) =>
     Effect.gen(function* () {
       const before = FiberId.unsafeMake().id
-      const { cancel, told } = yield* send(handle)
+      const { cancel, received } = yield* send(handle)
       expect(FiberId.unsafeMake().id).toBe(before + 1)
-      expect(told.map(words)).toEqual([expected])
+      expect(received.map(words)).toEqual([expected])
       cancel()
       yield* Effect.yieldNow()
-      expect(told.length).toBe(1)
+      expect(received.length).toBe(1)
     }),
   )
 
-  it.effect.each(outcomes)("tells %s that comes later, once", ([, expected, handle]) =>
+  it.effect.each(outcomes)("HttpDirect delivers %s exactly once when the handler takes time", ([, expected, handle]) =>
     Effect.gen(function* () {
-      const { cancel, told } = yield* send((request, fiber) => Effect.delay(handle(request, fiber), "1 second"))
+      const { cancel, received } = yield* send((request, fiber) => Effect.delay(handle(request, fiber), "1 second"))
       yield* TestClock.adjust(999)
-      expect(told).toEqual([])
+      expect(received).toEqual([])
       yield* TestClock.adjust(1)
-      expect(told.map(words)).toEqual([expected])
+      expect(received.map(words)).toEqual([expected])
       cancel()
       yield* TestClock.adjust("1 hour")
-      expect(told.length).toBe(1)
+      expect(received.length).toBe(1)
     }),
   )
 
-  it.effect("tells what a server throws", () =>
+  it.effect("HttpDirect delivers an exception of the handler as a defect", () =>
     Effect.gen(function* () {
-      const { told } = yield* send(() => {
+      const { received } = yield* send(() => {
         throw new Error("of the server")
       })
-      expect(told.map(words)).toEqual(["died: Error: of the server"])
+      expect(received.map(words)).toEqual(["died: Error: of the server"])
     }),
   )
 
-  it.effect("waits for a body that comes in parts, though its answer was there at once", () =>
+  it.effect("HttpDirect waits for a streamed body even if the response is immediate", () =>
     Effect.gen(function* () {
       const more = yield* Deferred.make<void>()
       const parts = Stream.concat(Stream.make("a"), Stream.fromEffect(Effect.as(Deferred.await(more), "b")))
-      const { told } = yield* send(() => Effect.succeed({ ...answer, body: Stream.encodeText(parts) }))
+      const { received } = yield* send(() => Effect.succeed({ ...answer, body: Stream.encodeText(parts) }))
       yield* TestClock.adjust(0)
-      expect(told).toEqual([])
+      expect(received).toEqual([])
       yield* Deferred.succeed(more, undefined)
       yield* TestClock.adjust(0)
-      expect(told.map(words)).toEqual(["201 yes ab"])
+      expect(received.map(words)).toEqual(["201 yes ab"])
     }),
   )
 
-  it.effect("interrupts a server that is still at it when nobody wants to know any more", () =>
+  it.effect("canceling an HttpDirect request interrupts its handler, and no outcome is delivered", () =>
     Effect.gen(function* () {
       const stopped = yield* Deferred.make<void>()
-      const { cancel, told } = yield* send(() =>
+      const { cancel, received } = yield* send(() =>
         Effect.onInterrupt(Effect.never, () => Deferred.succeed(stopped, undefined)),
       )
       yield* TestClock.adjust("1 minute")
@@ -111,16 +113,16 @@ describe("the short way", () => {
       cancel()
       yield* Deferred.await(stopped)
       yield* TestClock.adjust("1 minute")
-      expect(told).toEqual([])
+      expect(received).toEqual([])
     }),
   )
 })
 
-describe("a server", () => {
-  const ways = [
-    ["the short way", (handle: Exchange.Handle) => Effect.asVoid(send(handle))],
+describe("Exchange handlers", () => {
+  const clients = [
+    ["HttpDirect", (handle: Exchange.Handle) => Effect.asVoid(send(handle))],
     [
-      "any other",
+      "HttpClient",
       (handle: Exchange.Handle) =>
         Effect.asVoid(
           Exchange.client(handle).post(outgoing.url, { headers: { "content-type": "text/plain", "x-name": "value" } }),
@@ -128,7 +130,7 @@ describe("a server", () => {
     ],
   ] as const
 
-  it.effect.each(ways)("gets the request, and what its client has around it: %s", ([, ask]) =>
+  it.effect.each(clients)("an Exchange handler gets the request and the fiber context of its client: %s", ([, ask]) =>
     Effect.gen(function* () {
       const got: Array<readonly [Exchange.Request, Fiber.RuntimeFiber<unknown, unknown>]> = []
       yield* TestClock.adjust("1 hour")

@@ -20,7 +20,7 @@ const encode = <Inputs>(
     ForwardBackward.toProtobuf({ modelId, seqId, batch, forwardOnly }),
   )
 
-/** By the generated reader, which knows nothing of how the bytes were written. */
+/** Decodes with the generated reader, which is independent of our encoder. */
 const read = (bytes: Uint8Array) => fromBinary(Proto.ForwardBackwardRequestSchema, new Uint8Array(bytes))
 
 const policy = {
@@ -74,7 +74,7 @@ const autoSparse = {
   },
 }
 
-// What the reference lets through with these losses, and our types don't: fewer inputs, or more.
+// Inputs the reference accepts with these losses and our types don't: fewer inputs, or more.
 const unusual = (name: string, config: Readonly<Record<string, number | string>> = {}) =>
   Loss.make({ name, config, inputs: { targetTokens: "int64", weights: "float32", advantages: "float32?" } })
 
@@ -111,7 +111,7 @@ const slice =
   (o) =>
     ForwardBackward.toProtobuf({ ...o, batch: { ...five, data: five.data.slice(from, to) } })
 
-/** For each request of a recording, in its order, what says the same. */
+/** For each request in a recording, in order, the encoder call that must produce it. */
 const cases: Readonly<Record<string, Encoder | ReadonlyArray<Encoder>>> = {
   "vectors/forward_backward_chunked_by_bytes.json": [slice(2, 4), slice(4, 5), slice(0, 2)],
   "vectors/forward_backward_chunked_parallel.json": [slice(2, 4), slice(4, 5), slice(0, 2)],
@@ -180,7 +180,7 @@ const requests = (file: string): ReadonlyArray<{ readonly bodyBase64: string; re
 
 type Elements = Int32Array | Float32Array | BigInt64Array
 
-/** The generated reader gives bytes wherever they lie; a copy lies aligned. */
+/** The generated reader returns views at any offset; a copy is aligned. */
 const elements = <T extends Elements>(array: new (memory: ArrayBuffer) => T, bytes: Uint8Array): Array<T[number]> =>
   Array.from<T[number]>(new array(bytes.slice().buffer as ArrayBuffer))
 
@@ -191,13 +191,13 @@ const failure = (result: Either.Either<unknown, { readonly message: string }>) =
   Either.match(result, { onLeft: ({ message }) => message, onRight: () => "no failure" })
 
 describe("ForwardBackward", () => {
-  it.each(Object.keys(cases))("says what the reference says: %s", (file) => {
+  it.each(Object.keys(cases))("ForwardBackward.toProtobuf encodes what the reference encodes: %s", (file) => {
     const recorded = requests(file)
     const encoders = [cases[file]!].flat()
     expect(encoders.length).toBe(recorded.length)
     for (const [index, { bodyBase64 }] of recorded.entries()) {
       const expected = read(Buffer.from(bodyBase64, "base64"))
-      // Version 0.25.0 knew only the first of the two maps of configuration.
+      // Version 0.25.0 had only the first of the two configuration maps.
       if (file.startsWith("vectors-0.25.0"))
         for (const [key, value] of Object.entries(expected.lossFnConfig))
           expected.lossFnConfigV2[key] = fromBinary(
@@ -214,7 +214,7 @@ describe("ForwardBackward", () => {
     }
   })
 
-  it("says what the reference says before it compresses: vectors/forward_backward_zstd.json", () => {
+  it("ForwardBackward.toProtobuf matches the reference before compression: vectors/forward_backward_zstd.json", () => {
     const { bodyDecoded } = requests("vectors/forward_backward_zstd.json")[0]!
     const { model_id, seq_id, forward_only, data } = bodyDecoded
     const bytes = slice(0, 1)({ modelId: model_id, seqId: seq_id, forwardOnly: forward_only })
@@ -249,7 +249,7 @@ describe("ForwardBackward", () => {
     ).toEqual(data)
   })
 
-  it(`sends nothing where the reference sends nothing: ${rejected.join(", ")}`, () => {
+  it(`ForwardBackward.toProtobuf rejects what the reference rejects: ${rejected.join(", ")}`, () => {
     expect(rejected.map((file) => wire(file).request)).toEqual([null, null])
     const asset = Either.getOrThrow(ModelInput.imageAsset({ format: "png", location: "gs://x" }))
     const text = Either.getOrThrow(ModelInput.text([1]))
@@ -268,7 +268,7 @@ describe("ForwardBackward", () => {
     )
   })
 
-  it("names a datum by its place in the whole batch when a slice is sent", () => {
+  it("errors in a slice name the datum by its index in the whole batch", () => {
     const asset = Either.getOrThrow(ModelInput.imageAsset({ format: "png", location: "gs://x" }))
     const data = [supervised, supervised, { ...supervised, modelInput: ModelInput.make(asset) }]
     const batch = Either.getOrThrow(Loss.prepare(Loss.crossEntropy, data))
@@ -278,7 +278,7 @@ describe("ForwardBackward", () => {
     ).toEqual(Either.right(expect.objectContaining({ path: "data[2].modelInput.chunks[0]" })))
   })
 
-  it("writes images and audio", () => {
+  it("ForwardBackward.toProtobuf encodes images and audio", () => {
     const image = (expectedTokens?: number) =>
       Either.getOrThrow(
         ModelInput.image({
@@ -300,7 +300,7 @@ describe("ForwardBackward", () => {
     expect(datum?.modelInput[2]?.chunk.value).not.toHaveProperty("expectedTokens")
   })
 
-  it("refuses the dimensions of an image, which only older servers know", () => {
+  it("ForwardBackward.toProtobuf rejects image dimensions, which only older servers accept", () => {
     const sized = (size: { readonly height?: number; readonly width?: number }) =>
       failure(
         encode(Loss.crossEntropy, [
@@ -316,18 +316,21 @@ describe("ForwardBackward", () => {
     expect(sized({ width: 1 })).toContain("height and width")
   })
 
-  it.each([-1, 1.5, 2 ** 31, Number.NaN, "1", undefined])("refuses %s as a sequence number, in both forms", (seqId) => {
-    const request = { modelId: "m", seqId: seqId as number, batch: five, forwardOnly: false }
-    for (const result of [ForwardBackward.toProtobuf(request), ForwardBackward.toJson(request)])
-      expect(failure(result)).toMatch(/^seqId: expected an integer from 0 to 2\^31 - 1, got /)
-  })
+  it.each([-1, 1.5, 2 ** 31, Number.NaN, "1", undefined])(
+    "ForwardBackward rejects %s as a sequence number, in protobuf and in JSON",
+    (seqId) => {
+      const request = { modelId: "m", seqId: seqId as number, batch: five, forwardOnly: false }
+      for (const result of [ForwardBackward.toProtobuf(request), ForwardBackward.toJson(request)])
+        expect(failure(result)).toMatch(/^seqId: expected an integer from 0 to 2\^31 - 1, got /)
+    },
+  )
 
-  it("takes the first and the last sequence number", () => {
+  it("ForwardBackward.toProtobuf accepts the smallest and the largest sequence number", () => {
     for (const seqId of [0, 2 ** 31 - 1])
       expect(read(Either.getOrThrow(encode(Loss.crossEntropy, [supervised], { seqId }))).seqId).toBe(seqId)
   })
 
-  it("refuses a request without a batch or a model, also from untyped code", () => {
+  it("ForwardBackward.toProtobuf rejects an untyped request without a batch or a model", () => {
     const request = { modelId: "m", seqId: 1, batch: five, forwardOnly: false }
     const bad = (request: unknown) => failure(ForwardBackward.toProtobuf(request as ForwardBackward.Request))
     expect(bad({ ...request, batch: undefined })).toBe("batch: expected what Loss.prepare gives, got undefined")
@@ -336,7 +339,7 @@ describe("ForwardBackward", () => {
     expect(bad(null)).toBe("request: expected an object, got null")
   })
 
-  // Everything a batch can hold, and texts that are longer in UTF-8, so that the buffer must grow.
+  // Everything a batch can hold, with text that is longer in UTF-8, so that the buffer must grow.
   const inside = <T extends Elements>(
     array: new (memory: ArrayBuffer | SharedArrayBuffer) => T,
     values: fc.Arbitrary<T>,
@@ -420,7 +423,7 @@ describe("ForwardBackward", () => {
       }))
   const piece = fc.oneof(
     inside(Int32Array, fc.int32Array({ min: 0 })).map((tokens) => ({ type: "encoded_text" as const, tokens })),
-    // Without a length, so that the targets may have any.
+    // Without a length, so that the targets can have any length.
     fc.record({
       type: fc.constant("image" as const),
       data: fc.uint8Array(),
@@ -511,7 +514,7 @@ describe("ForwardBackward", () => {
     }),
   })
 
-  it.prop("is read by an independent reader as it was meant", { request }, ({ request }) => {
+  it.prop("an independent protobuf reader decodes every encoded request to its input", { request }, ({ request }) => {
     const { modelId, seqId, forwardOnly, config } = request
     const bytes = encode(
       unusual("some_loss", config),
@@ -552,13 +555,13 @@ describe("ForwardBackward", () => {
     }
   })
 
-  describe("as JSON", () => {
+  describe("ForwardBackward.toJson", () => {
     const toJson = <Inputs>(loss: Loss.Loss<Inputs>, data: ReadonlyArray<Datum.Datum<Inputs>>, forwardOnly = false) =>
       Either.flatMap(Loss.prepareUnknown(loss, data), (batch) =>
         ForwardBackward.toJson({ modelId: "model-1", seqId: 3, batch, forwardOnly }),
       )
 
-    it("has the shape that open servers take", () => {
+    it("ForwardBackward.toJson has the shape that open servers accept", () => {
       const input = {
         data: [
           {
@@ -584,7 +587,7 @@ describe("ForwardBackward", () => {
       )
     })
 
-    it("refuses what JSON can't say", () => {
+    it("ForwardBackward.toJson rejects values that JSON cannot represent", () => {
       const weighing = (...weights: ReadonlyArray<number>) => [
         { ...supervised, inputs: { targetTokens: [2, 3, 4], weights } },
       ]
@@ -607,7 +610,7 @@ describe("ForwardBackward", () => {
       ).toContain("data[0].modelInputSpans: ")
     })
 
-    it("says all of a sparse tensor: these servers would take its values for the whole", () => {
+    it("ForwardBackward.toJson writes sparse tensors as dense, because these servers ignore sparse indices", () => {
       expect(toJson(Loss.crossEntropy, [sparse])).toMatchObject(
         Either.right({
           forward_backward_input: {
@@ -633,7 +636,7 @@ describe("ForwardBackward", () => {
       )
     })
 
-    it("writes images with all their fields", () => {
+    it("ForwardBackward.toJson writes all fields of an image", () => {
       const image = { type: "image" as const, data: Uint8Array.of(1, 2), format: "png" as const, height: 4, tokens: 5 }
       const modelInput = ModelInput.make(image, ModelInput.dmel(Uint8Array.of(3), { length: 9 }))
       const inputs = { targetTokens: row(14), weights: row(14) }

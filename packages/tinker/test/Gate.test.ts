@@ -5,7 +5,7 @@ import * as Limits from "effect-tinker/RateLimiter"
 import * as BaseUrl from "effect-tinker/http/BaseUrl"
 import { ClientClosed } from "effect-tinker/TinkerError"
 
-// The gate is private; a limiter is two of them and shows all that they do.
+// The gate is private; a limiter contains two of them and exposes everything they do.
 
 const key: Limits.Key = { baseUrl: BaseUrl.BaseUrl.make("http://localhost"), credential: Redacted.make("test") }
 
@@ -72,14 +72,14 @@ const command: FastCheck.Arbitrary<Command> = FastCheck.oneof(
   },
 )
 
-/** What a gate should do, in arrays and without care for speed. */
+/** A reference model of the gate: plain arrays, no optimization. */
 class Model {
   now = 0
   balance = 100
   budget = 100
   windowEnd = -1
   throttledUntil = -1
-  /** How many left from inside for which no back-off was forgiven yet. */
+  /** Completed entries that have not yet offset a back-off. */
   passed = 0
   readonly queue: Array<{ readonly id: number; readonly weight: number }> = []
   readonly inside = new Map<number, number>()
@@ -109,7 +109,7 @@ class Model {
 
   backOff(millis: number): void {
     const end = this.now + millis
-    // One refusal after so many that passed slows the others down, and does not stop them.
+    // A single back-off after this many completions throttles new entries without stopping them.
     const isAlone = this.passed >= 20 && this.now >= this.windowEnd
     this.passed = isAlone ? Math.min(this.passed, 40) - 20 : 0
     this.throttledUntil = Math.max(this.throttledUntil, end + 10_000)
@@ -129,7 +129,7 @@ class Model {
 
 describe("Gate", () => {
   it.effect.prop(
-    "does what the model does, whatever happens in whatever order",
+    "Gate behaves like the model for any sequence of commands",
     [FastCheck.array(command, { minLength: 1, maxLength: 80, size: "max" })],
     ([commands]) =>
       Effect.gen(function* () {
@@ -175,7 +175,7 @@ describe("Gate", () => {
           expect(sampling.inFlight).toBe(model.inside.size)
           expect(sampling.waiting).toBe(model.queue.length)
           expect(sampling.balance).toBe(model.balance)
-          // A timer exactly when the head waits only for time.
+          // A timer runs exactly when the first waiter waits only for time.
           const byTime =
             model.queue.length > 0 &&
             (model.now < model.windowEnd || (model.balance >= 0 && model.now < model.throttledUntil))
@@ -228,7 +228,7 @@ describe("Gate", () => {
     { timeout: 60_000, fastCheck: { numRuns: process.env["TINKER_TESTS"] === "all" ? 50 : 15 } },
   )
 
-  it.scoped("a waiter that is admitted and interrupted at the same moment does not keep its place", () =>
+  it.scoped("a waiter that is admitted and interrupted at the same moment releases its permit", () =>
     Effect.gen(function* () {
       for (let yields = 0; yields < 14; yields++) {
         const limiter = yield* (yield* RateLimiter).limiter(key)
@@ -250,7 +250,7 @@ describe("Gate", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("10,000 waiters cost linear work", () =>
+  it.scoped("admitting 10,000 waiters takes linear work", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key)
       const n = 10_000
@@ -276,7 +276,7 @@ describe("Gate", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("interrupting 10,000 waiters costs linear work", () =>
+  it.scoped("interrupting 10,000 waiters takes linear work", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key)
       yield* limiter.backOff("1 hour")
@@ -292,7 +292,7 @@ describe("Gate", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("a strange weight never spoils the balance", () =>
+  it.scoped("NaN, negative and infinite weights leave the balance intact", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key)
       for (const weight of [Number.NaN, -5, 0.1, 0.2, Number.POSITIVE_INFINITY, Number.MAX_VALUE]) {
@@ -305,7 +305,7 @@ describe("Gate", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.effect("closing the scope fails who waits and leaves alone who is inside", () =>
+  it.effect("closing the scope fails waiters and lets admitted work finish", () =>
     Effect.gen(function* () {
       const release = yield* Deferred.make<void>()
       const [inside, waiting, limiter] = yield* Effect.gen(function* () {

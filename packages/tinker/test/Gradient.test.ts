@@ -8,7 +8,7 @@ type Computation = (inputs: ReadonlyArray<Gradient.Node>) => Gradient.Node
 
 const gradientsOf = (f: Computation, inputs: Vectors) => Either.getOrThrow(Gradient.of(f, inputs))
 
-/** By central differences: what the gradients must be, known without any of the rules that are tested. */
+/** Central differences: the expected gradients, computed without any of the tested rules. */
 const differences = (f: Computation, inputs: Vectors): ReadonlyArray<ReadonlyArray<number>> => {
   const valueAt = (moved: Vectors) => gradientsOf(f, moved).value
   return inputs.map((input, which) =>
@@ -36,7 +36,7 @@ const expectGradients = (f: Computation, inputs: Vectors) => {
 const between = (min: number, max: number) => fc.double({ min, max, noNaN: true })
 const anywhere = between(-3, 3)
 const positive = between(0.2, 3)
-/** Away from where the operation has a corner. */
+/** Keeps away from points where the operation is not differentiable. */
 const awayFrom = (...corners: ReadonlyArray<number>) =>
   anywhere.filter((x) => corners.every((corner) => Math.abs(x - corner) > 1e-3))
 
@@ -71,13 +71,13 @@ const binary: Readonly<Record<string, readonly [Gradient.Binary, fc.Arbitrary<nu
   sub: [Gradient.sub, anywhere, anywhere],
   mul: [Gradient.mul, anywhere, anywhere],
   div: [Gradient.div, anywhere, positive],
-  // Halves of a grid that never meet.
+  // The two halves of a grid, which never coincide.
   min: [Gradient.min, fc.integer({ min: -20, max: 20 }), fc.integer({ min: -20, max: 20 }).map((n) => n + 0.5)],
   max: [Gradient.max, fc.integer({ min: -20, max: 20 }), fc.integer({ min: -20, max: 20 }).map((n) => n + 0.5)],
   dot: [Gradient.dot, anywhere, anywhere],
 }
 
-/** Any result as a scalar whose slopes all differ. */
+/** Reduces any result to a scalar whose slopes all differ. */
 const weigh = (node: Gradient.Node) =>
   Gradient.dot(
     node,
@@ -85,19 +85,23 @@ const weigh = (node: Gradient.Node) =>
   )
 
 const length = 4
-/** The input as an array, or a scalar made of its first element. */
+/** The input as an array, or as a scalar made of its first element. */
 const shaped = (asScalar: boolean, node: Gradient.Node | undefined) => (asScalar ? Gradient.at(node!, 0) : node!)
 
 describe("Gradient", () => {
-  describe("is that of finite differences", () => {
+  describe("agreement with finite differences", () => {
     for (const [name, [operation, element]] of Object.entries(unary))
-      it.prop(name, { x: vector(element, length), scalar: fc.boolean() }, ({ x, scalar }) => {
-        expectGradients(([x]) => weigh(operation(shaped(scalar, x))), [x])
-      })
+      it.prop(
+        `the gradient of ${name} agrees with finite differences`,
+        { x: vector(element, length), scalar: fc.boolean() },
+        ({ x, scalar }) => {
+          expectGradients(([x]) => weigh(operation(shaped(scalar, x))), [x])
+        },
+      )
 
     for (const [name, [operation, left, right]] of Object.entries(binary))
       it.prop(
-        `${name}, also of scalars`,
+        `the gradient of ${name} agrees with finite differences, for arrays and scalars`,
         { x: vector(left, length), y: vector(right, length), scalars: fc.tuple(fc.boolean(), fc.boolean()) },
         ({ x, y, scalars }) => {
           expectGradients(([x, y]) => weigh(operation(shaped(scalars[0], x), shaped(scalars[1], y))), [x, y])
@@ -107,7 +111,7 @@ describe("Gradient", () => {
     const conditions = fc.array(fc.boolean(), { minLength: length, maxLength: length })
 
     it.prop(
-      "where and mask",
+      "the gradients of where and mask agree with finite differences",
       {
         x: vector(anywhere, length),
         y: vector(anywhere, length),
@@ -131,7 +135,7 @@ describe("Gradient", () => {
       (a, b) => Gradient.add(Gradient.logSumExp(a), Gradient.mean(b)),
       (a, b) => Gradient.softplus(Gradient.sub(a, Gradient.sum(b))),
     ]
-    // Each step takes two of what is there already, so nodes are shared, left unused and used twice by one step.
+    // Each step combines two existing nodes, so nodes are shared, left unused, or used twice by one step.
     const step = fc.record({
       operation: fc.constantFrom(...operations),
       left: fc.nat(100),
@@ -139,7 +143,7 @@ describe("Gradient", () => {
     })
 
     it.prop(
-      "random computations",
+      "gradients of random computations agree with finite differences",
       {
         x: vector(between(-1, 1), 3),
         y: vector(between(-1, 1), 3),
@@ -149,7 +153,7 @@ describe("Gradient", () => {
         const computation = (inputs: ReadonlyArray<Gradient.Node>) => {
           const nodes = [...inputs]
           for (const { left, operation, right } of steps)
-            // Held down: else eight squarings make numbers that no difference can be taken of.
+            // Bounded, because eight squarings would give numbers too large for finite differences.
             nodes.push(Gradient.tanh(operation(nodes[left % nodes.length]!, nodes[right % nodes.length]!)))
           return weigh(nodes.at(-1)!)
         }
@@ -158,7 +162,7 @@ describe("Gradient", () => {
     )
   })
 
-  it("gives value and gradients", () => {
+  it("Gradient.of returns the value and the gradients", () => {
     const result = Gradient.of(
       ([x, y]) => Gradient.sum(Gradient.mul(x, y)),
       [
@@ -169,27 +173,27 @@ describe("Gradient", () => {
     expect(result).toEqual(Either.right({ value: 11, gradients: [Float64Array.of(3, 4), Float64Array.of(1, 2)] }))
   })
 
-  it("takes every kind of numbers", () => {
+  it("Gradient.of accepts every kind of numeric array", () => {
     const inputs = [2, [2], Float32Array.of(2), Float64Array.of(2), Int32Array.of(2), Uint8Array.of(2)] as const
     const { gradients, value } = Either.getOrThrow(Gradient.of((x) => Gradient.sum(Gradient.concat(x)), inputs))
     expect(value).toBe(12)
     expect(gradients).toEqual(inputs.map(() => Float64Array.of(1)))
   })
 
-  it("computes in doubles, also from float32", () => {
+  it("Gradient computes in doubles, even with float32 inputs", () => {
     const third = Float32Array.of(1 / 3)
     const { value } = Either.getOrThrow(Gradient.of(([x]) => Gradient.sum(Gradient.div(x, 3)), [third]))
     expect(value).toBe(third[0]! / 3)
   })
 
-  it("writes to nothing that it was given", () => {
+  it("Gradient does not modify its inputs", () => {
     const [x, y] = [Float64Array.of(1, 2), Float64Array.of(3, 4)]
     const { gradients } = gradientsOf(([x]) => Gradient.dot(Gradient.cumsum(x!), y), [x])
     expect(gradients).toEqual([Float64Array.of(7, 4)])
     expect([x, y]).toEqual([Float64Array.of(1, 2), Float64Array.of(3, 4)])
   })
 
-  it("says the same in a pipe, the first operand first", () => {
+  it("Gradient operations work in a pipe, with the piped value as the first operand", () => {
     const x = Gradient.constant([8, 2])
     expect(pipe(x, Gradient.sub(1)).values).toEqual(Float64Array.of(7, 1))
     expect(x.pipe(Gradient.div([2, 4]), Gradient.max(1), Gradient.sum, Gradient.toNumber)).toBe(5)
@@ -199,30 +203,30 @@ describe("Gradient", () => {
     expect(pipe([1, 2], Gradient.mask([true, false])).values).toEqual(Float64Array.of(1, 0))
   })
 
-  it("has zeros for an input that does not count", () => {
+  it("an unused input has a zero gradient", () => {
     const { gradients } = gradientsOf(([x]) => Gradient.sum(x!), [Float64Array.of(1, 2), new Float64Array(3)])
     expect(gradients).toEqual([Float64Array.of(1, 1), new Float64Array(3)])
     const constant = Gradient.of(() => Gradient.constant(7), [[1, 2]])
     expect(constant).toEqual(Either.right({ value: 7, gradients: [new Float64Array(2)] }))
   })
 
-  it("differentiates an input that is itself the result", () => {
+  it("an input that is also the result has gradient 1", () => {
     expect(Gradient.of(([x]) => x, [3])).toEqual(Either.right({ value: 3, gradients: [Float64Array.of(1)] }))
   })
 
-  it("sums the gradient of a scalar over all it was used for", () => {
+  it("the gradient of a scalar is summed over all its uses", () => {
     const { gradients } = Either.getOrThrow(Gradient.of(([s, x]) => Gradient.dot(s, x), [2, [1, 2, 3]]))
     expect(gradients).toEqual([Float64Array.of(6), Float64Array.of(2, 2, 2)])
   })
 
-  it("stops where it is told to", () => {
+  it("stopGradient stops the gradient", () => {
     const f: Computation = ([x]) => Gradient.sum(Gradient.mul(x!, Gradient.stopGradient(Gradient.exp(x!))))
     const { gradients, value } = gradientsOf(f, [Float64Array.of(0, 1)])
     expect(value).toBe(Math.E)
     expect(gradients).toEqual([Float64Array.of(1, Math.E)])
   })
 
-  it("lets nothing through a mask, not even NaN and infinities", () => {
+  it("a mask blocks all values and gradients, including NaN and infinities", () => {
     const x = Float64Array.of(4, 0, -1, -Infinity, Number.NaN)
     const first = [true, false, false, false, false]
     const { gradients, value } = gradientsOf(([x]) => Gradient.sum(Gradient.mask(Gradient.log(x!), first)), [x])
@@ -232,7 +236,7 @@ describe("Gradient", () => {
     expect(gradientsOf(ratio, [x]).gradients).toEqual([Float64Array.of(-1 / 16, 0, 0, 0, 0)])
   })
 
-  it("has a rule for every corner", () => {
+  it("gradients are defined where an operation is not differentiable", () => {
     const slopes = (f: Computation, ...x: ReadonlyArray<number>) =>
       Array.from(gradientsOf((inputs) => Gradient.sum(f(inputs)), [Float64Array.from(x)]).gradients[0]!)
     expect(slopes(([x]) => Gradient.abs(x!), 0)).toEqual([0])
@@ -243,7 +247,7 @@ describe("Gradient", () => {
     expect(slopes(([x]) => Gradient.min(x!, x!), 1)).toEqual([1])
   })
 
-  it("stays exact where a naive formula overflows", () => {
+  it("values and gradients stay exact where a naive formula overflows", () => {
     const at = (operation: Gradient.Unary, x: number) => {
       const { gradients, value } = Either.getOrThrow(Gradient.of(([x]) => operation(x), [x]))
       return [value, gradients[0][0]]
@@ -260,7 +264,7 @@ describe("Gradient", () => {
     expect(lost).toEqual({ value: -Infinity, gradients: [Float64Array.of(0, 0)] })
   })
 
-  it("knows what nothing sums up to", () => {
+  it("reductions of empty arrays have defined values", () => {
     expect(Gradient.toNumber(Gradient.sum([]))).toBe(0)
     expect(Gradient.toNumber(Gradient.mean([]))).toBeNaN()
     expect(Gradient.toNumber(Gradient.logSumExp([]))).toBe(-Infinity)
@@ -270,7 +274,7 @@ describe("Gradient", () => {
     )
   })
 
-  it("gives what a function gives besides its value", () => {
+  it("Gradient.ofWith returns the extra fields of the function's result", () => {
     const result = Gradient.ofWith(([x]) => ({ value: Gradient.sum(x), note: "besides" }), [[1, 2]])
     expect(result).toEqual(Either.right({ value: 3, note: "besides", gradients: [Float64Array.of(1, 1)] }))
   })
@@ -286,13 +290,13 @@ describe("Gradient", () => {
     ["Gradient.cumsum: expected an array, got a scalar", () => Gradient.cumsum(Gradient.constant(1))],
     ["Gradient.toNumber: expected a scalar, got an array of 2", () => Gradient.constant([1, 2])],
     ["Gradient.constant: expected numbers, got undefined", () => Gradient.exp(undefined as never)],
-  ])("refuses: %s", (message, f) => {
+  ])("Gradient rejects invalid operands: %s", (message, f) => {
     const result = Gradient.of(f, [])
     expect(Either.isLeft(result) && result.left).toBeInstanceOf(InvalidInput)
     expect(Either.isLeft(result) && result.left.message).toBe(message)
   })
 
-  it("leaves other exceptions alone", () => {
+  it("Gradient.of rethrows exceptions from the computation", () => {
     const mine = new RangeError("mine")
     expect(() =>
       Gradient.of(() => {
@@ -301,7 +305,7 @@ describe("Gradient", () => {
     ).toThrow(mine)
   })
 
-  it("keeps computations apart", () => {
+  it("nodes of one computation cannot be used in another", () => {
     const nested = (f: (outer: Gradient.Node, inner: Gradient.Node) => Gradient.Node) =>
       Gradient.of(
         ([outer]) => {
@@ -320,7 +324,7 @@ describe("Gradient", () => {
     expect(Either.isLeft(mixed) && mixed.left.message).toContain("belongs to another computation")
   })
 
-  it("goes a million nodes deep", () => {
+  it("Gradient.of handles computations a million nodes deep", () => {
     const depth = 1_000_000
     const { gradients, value } = Either.getOrThrow(
       Gradient.of(

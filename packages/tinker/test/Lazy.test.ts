@@ -18,10 +18,10 @@ vi.mock(import("../src/internal/util/Lazy.js"), async (original) => {
   }
 })
 
-describe("a lazy schema", () => {
+describe("lazy schemas", () => {
   const Fields = { name: Schema.String, size: Schema.optionalWith(Schema.Number, { default: () => 1 }) }
 
-  it("is built when it is first looked at, and once", () => {
+  it("a lazy schema is built once, on first use", () => {
     const build = vi.fn(() => Schema.Struct(Fields))
     const schema = lazy(build)
     expect(build).not.toHaveBeenCalled()
@@ -30,7 +30,7 @@ describe("a lazy schema", () => {
     expect(build).toHaveBeenCalledTimes(1)
   })
 
-  it("is a schema wherever one is expected", () => {
+  it("a lazy schema works wherever a schema is expected", () => {
     const schema = lazy(() => Schema.Struct(Fields))
     expect(Schema.isSchema(schema)).toBe(true)
     expect(schema.fields).toEqual(Fields)
@@ -52,7 +52,7 @@ describe("a lazy schema", () => {
     expect(Schema.decodeSync(Opaque)({ name: "a" })).toEqual({ name: "a", size: 1 })
   })
 
-  it("is what it stands for, looked at from all sides, and can be written to", () => {
+  it("a lazy schema reflects and accepts properties like the schema it wraps", () => {
     const real = Schema.Struct(Fields)
     const schema = lazy(() => real)
     expect(Object.keys(schema)).toEqual(Object.keys(real))
@@ -68,12 +68,12 @@ describe("a lazy schema", () => {
     expect(Object.keys(signature)).toEqual(Object.keys(Fields.size))
   })
 
-  it("can be a field's signature", () => {
+  it("a lazy schema can be a property signature", () => {
     const schema = Schema.Struct({ name: lazy(() => Fields.size) })
     expect(Schema.decodeSync(schema)({})).toEqual({ name: 1 })
   })
 
-  it("is built by what is done, not by loading the SDK", async () => {
+  it("loading the SDK builds only a small part of its lazy schemas", async () => {
     Object.assign(counted, { made: 0, built: 0 })
     await import("../src/index.js")
     expect(counted.made).toBeGreaterThan(100)

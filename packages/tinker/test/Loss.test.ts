@@ -10,7 +10,7 @@ const good: Datum.Datum<Loss.CrossEntropyInputs> = {
   inputs: { targetTokens: [2, 3, 4], weights: [0, 1, 1] },
 }
 
-/** As from a program without types. */
+/** As untyped code could call it. */
 const problem = (loss: Loss.Loss<never>, data: unknown) =>
   Either.match(Loss.prepareUnknown(loss, data), {
     onLeft: ({ path, problem }) => `${path}: ${problem}`,
@@ -18,7 +18,7 @@ const problem = (loss: Loss.Loss<never>, data: unknown) =>
   })
 
 describe("Loss", () => {
-  it("prepares every kind of array under the wire's names", () => {
+  it("Loss.prepare converts every kind of array and uses the wire names", () => {
     const tensor = Either.getOrThrow(TensorData.float32([0, 1, 1]))
     const batch = Either.getOrThrow(
       Loss.prepare(Loss.crossEntropy, [
@@ -56,7 +56,7 @@ describe("Loss", () => {
     ])
   })
 
-  it("counts bytes as the service does, sparse tensors included", () => {
+  it("Loss.prepare counts bytes as the service does, including sparse tensors", () => {
     const sparse = Either.getOrThrow(
       TensorData.int64([5, 6], { shape: [3, 8], sparse: { crowIndices: [0, 1, 1, 2], colIndices: [0, 7] } }),
     )
@@ -73,7 +73,7 @@ describe("Loss", () => {
     expect(batch.data.map(({ bytes }) => bytes)).toEqual([12 + 24 + 12, 100 + 7 + 2 * 8 + 6 * 8 + 3 * 4])
   })
 
-  it("names a misspelt, a missing and a malformed input by its path", () => {
+  it("Loss.prepare errors give the path of a misspelled, missing or malformed input", () => {
     const at3 = (datum: unknown) => [good, good, good, datum]
     const { targetTokens, weights } = good.inputs
     expect(problem(Loss.crossEntropy, at3({ ...good, inputs: { targetTokens, wieghts: weights } }))).toBe(
@@ -102,12 +102,12 @@ describe("Loss", () => {
     )
   })
 
-  it("refuses a batch without data", () => {
+  it("Loss.prepare rejects a batch without data", () => {
     expect(problem(Loss.crossEntropy, [])).toBe("data: expected at least one datum")
     expect(problem(Loss.crossEntropy, undefined)).toBe("data: expected at least one datum")
   })
 
-  it("takes spans for both sides or for none", () => {
+  it("Loss.prepare requires spans for both sides or for neither", () => {
     const span = { source: "sampled", sequenceId: "seq-0-0", offset: 0, length: 2 }
     const both = { modelInputSpans: [span], lossInputSpans: [span] }
     expect(problem(Loss.crossEntropy, [{ ...good, ...both }])).toBe("no problem")
@@ -125,7 +125,7 @@ describe("Loss", () => {
     )
   })
 
-  it("configures under the wire's names, and only what is given", () => {
+  it("a loss configuration uses the wire names and contains only the given values", () => {
     expect(Loss.ppo({ clipLowThreshold: 0.9, clipHighThreshold: 1.1 }).config).toEqual({
       clip_low_threshold: 0.9,
       clip_high_threshold: 1.1,
@@ -139,7 +139,7 @@ describe("Loss", () => {
     )
   })
 
-  it("lets a custom loss declare its inputs", () => {
+  it("Loss.make lets a custom loss declare its inputs", () => {
     const loss = Loss.custom({ lossId: "loss-1", inputs: { targetTokens: "int64", bonusScale: "float32" } })
     const batch = Either.getOrThrow(
       Loss.prepare(loss, [Loss.datum(loss, { modelInput: [1], inputs: { targetTokens: [2], bonusScale: [0.5] } })]),
@@ -149,7 +149,7 @@ describe("Loss", () => {
     expect(problem(loss, [{ modelInput: [1], inputs: { targetTokens: [2] } }])).toContain("data[0].inputs.bonusScale")
   })
 
-  it("holds each loss to its own inputs", () => {
+  it("each loss accepts only its own inputs", () => {
     const inputs = ({ inputs, name, perToken }: Loss.Loss<never>) => [
       name,
       perToken,
@@ -189,7 +189,7 @@ describe("Loss", () => {
     ])
   })
 
-  it("wants as many targets as the model reads tokens, and as many of the rest as targets", () => {
+  it("Loss.prepare requires one target per token, and as many other values as targets", () => {
     const lengths = (modelInput: unknown, targetTokens: unknown, weights: unknown) =>
       problem(Loss.crossEntropy, [{ modelInput, inputs: { targetTokens, weights } }])
     expect(lengths([1, 2, 3], [1, 2], [1, 2])).toBe(
@@ -209,7 +209,7 @@ describe("Loss", () => {
     expect(lengths(ModelInput.make(ModelInput.dmel(Uint8Array.of(1), { length: 3 })), [1, 2], [1, 2])).toContain(
       "data[0].inputs.targetTokens: expected 3",
     )
-    // What the inputs of an uploaded loss mean, only its author knows.
+    // Only the author of an uploaded loss knows what its inputs mean.
     const custom = Loss.custom({ lossId: "l", inputs: { targetTokens: "int64", weights: "float32" } })
     expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1], weights: [1, 2] } }])).toBe("no problem")
     expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1, 2], weights: [1] } }])).toContain(
@@ -219,7 +219,7 @@ describe("Loss", () => {
     expect(problem(bonus, [{ modelInput: [1], inputs: { bonus: [1, 2] } }])).toBe("no problem")
   })
 
-  it("refuses what untyped code gives as a loss", () => {
+  it("Loss.prepare rejects an untyped value as a loss", () => {
     const notOne = "loss: expected a loss, e.g. Loss.crossEntropy"
     expect(problem(undefined as never, [good])).toBe(notOne)
     expect(problem(Loss.ppo as never, [good])).toBe(notOne)
@@ -237,14 +237,14 @@ describe("Loss", () => {
     )
   })
 
-  it("knows an input by its own name only, whatever objects inherit", () => {
+  it("inputs are looked up as own properties only, never on the prototype", () => {
     const loss = Loss.custom({ lossId: "l", inputs: { constructor: "float32", toString: "float32?" } })
     expect(Object.values(loss.inputs).map(({ name }) => name)).toEqual(["constructor", "toString"])
     expect(problem(loss, [{ modelInput: [1], inputs: {} }])).toContain("data[0].inputs.constructor: missing")
     expect(problem(loss, [{ modelInput: [1], inputs: { constructor: [1] } }])).toBe("no problem")
   })
 
-  it("refuses what untyped code gives as a datum, by its path", () => {
+  it("Loss.prepare rejects an untyped value as a datum and gives its path", () => {
     const at = (changes: object) => problem(Loss.crossEntropy, [{ ...good, ...changes }])
     expect(at({ modelInputSpan: [] })).toBe(
       "data[0].modelInputSpan: unknown: a datum has modelInput, inputs, modelInputSpans, lossInputSpans",
@@ -280,7 +280,7 @@ describe("Loss", () => {
     expect(chunk(ModelInput.dmel(undefined as never))).toContain(`${first}.dmel: `)
   })
 
-  it("refuses arrays whose memory is gone, which look empty", () => {
+  it("Loss.prepare rejects arrays with a detached buffer, which look empty", () => {
     const gone = <T extends ArrayBufferView<ArrayBuffer>>(array: T): T => {
       structuredClone(array.buffer, { transfer: [array.buffer] })
       return array

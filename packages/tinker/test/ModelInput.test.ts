@@ -18,7 +18,7 @@ const image = (options: Partial<Omit<ModelInput.Image, "type">> = {}) =>
 const text = (tokens: ReadonlyArray<number> | Int32Array) => Either.getOrThrow(ModelInput.text(tokens))
 
 describe("ModelInput", () => {
-  it("takes tokens as they come", () => {
+  it("ModelInput.from accepts every kind of integer array as tokens", () => {
     const tokens = Int32Array.of(1, 2)
     expect(Either.getOrThrow(ModelInput.from(tokens)).chunks).toEqual([{ type: "encoded_text", tokens }])
     expect(Either.getOrThrow(ModelInput.from([1, 2])).chunks).toEqual([{ type: "encoded_text", tokens }])
@@ -30,7 +30,7 @@ describe("ModelInput", () => {
     expect(Either.getOrThrow(ModelInput.from(input))).toBe(input)
   })
 
-  it("names the first thing that is no token", () => {
+  it("ModelInput.from errors name the first invalid token", () => {
     expect(problem(ModelInput.from([1, -1], "prompt"))).toBe(
       "prompt[1]: expected a token id, an integer from 0 to 2^31 - 1, got -1",
     )
@@ -40,7 +40,7 @@ describe("ModelInput", () => {
     expect(problem(ModelInput.from(JSON.parse('{"chunks": []}'), "prompt"))).toContain("prompt: expected a ModelInput")
   })
 
-  it("refuses an image that no server takes", () => {
+  it("ModelInput.image and ModelInput.imageAsset reject values that no server accepts", () => {
     expect(problem(ModelInput.image({ data: png, format: "gif" as never }))).toContain("format: ")
     expect(problem(ModelInput.image({ data: png, format: "png", expectedTokens: -1 }))).toContain("expectedTokens: ")
     expect(problem(ModelInput.imageAsset({ format: "png", location: 5 as never }))).toBe(
@@ -51,7 +51,7 @@ describe("ModelInput", () => {
     expect(JSON.stringify(Either.flip(private_).pipe(Either.getOrThrow))).not.toContain("private")
   })
 
-  it("puts one after another", () => {
+  it("ModelInput.append concatenates inputs", () => {
     const input = pipe(
       ModelInput.empty,
       ModelInput.append(text([1])),
@@ -59,12 +59,12 @@ describe("ModelInput", () => {
     )
     expect(input.chunks.map((chunk) => chunk.type)).toEqual(["encoded_text", "image", "encoded_text"])
     expect(ModelInput.empty.chunks).toEqual([])
-    // More than an engine takes as arguments.
+    // More than an engine accepts as function arguments.
     const many = ModelInput.fromChunks(Array.from({ length: 200_000 }).fill(text([1])) as Array<ModelInput.Chunk>)
     expect(ModelInput.append(many, text([2])).chunks.length).toBe(200_001)
   })
 
-  it("has a length when all of its pieces have one", () => {
+  it("ModelInput.length is known if the length of every chunk is known", () => {
     expect(ModelInput.length(ModelInput.make(text([1, 2]), image({ expectedTokens: 5 })))).toEqual(Option.some(7))
     expect(ModelInput.length(ModelInput.make(image({ tokens: 3 })))).toEqual(Option.some(3))
     expect(ModelInput.length(ModelInput.make(text([1]), image()))).toEqual(Option.none())
@@ -73,39 +73,39 @@ describe("ModelInput", () => {
     expect(ModelInput.length(ModelInput.empty)).toEqual(Option.some(0))
   })
 
-  it("counts bytes as the service does", () => {
+  it("trainingBytes and samplingBytes count bytes as the service does", () => {
     const asset = Either.getOrThrow(ModelInput.imageAsset({ format: "png", location: "gs://x" }))
     const input = ModelInput.make(text([1, 2, 3]), image(), ModelInput.dmel(png), asset)
     expect(ModelInput.trainingBytes(input)).toBe(3 * 4 + 4 + 4 + 6)
     expect(ModelInput.samplingBytes(input)).toBe(3 * 10 + 4 + 4 + 6)
   })
 
-  it("sends the fields of older servers only when they are given", () => {
+  it("legacy image fields are sent only when given", () => {
     expect(encode(ModelInput.make(image({ height: 1, width: 2, tokens: 3 })))).toEqual({
       chunks: [{ type: "image", data: "iVBORw==", format: "png", height: 1, width: 2, tokens: 3 }],
     })
   })
 
-  it("never sends how long audio is", () => {
+  it("the length of audio is never sent", () => {
     expect(encode(ModelInput.make(ModelInput.dmel(png, { length: 6 })))).toEqual({
       chunks: [{ type: "dmel", dmel: "iVBORw==" }],
     })
     expect(() => encode(ModelInput.make(ModelInput.dmel(png, { length: -1 })))).toThrow()
   })
 
-  it("writes four megabytes of image in no time", () => {
+  it("encoding a four-megabyte image takes little CPU time", () => {
     const data = new Uint8Array(4 * 2 ** 20).map((_, index) => index)
     const large = ModelInput.make(image({ data }))
     const start = process.cpuUsage()
     const json = encode(large)
-    // Microseconds of its own: another process may have the processor meanwhile.
+    // CPU time in microseconds, so that other processes don't count.
     const { system, user } = process.cpuUsage(start)
     expect(user + system).toBeLessThan(400_000)
     expect(json.chunks[0]).toHaveProperty("data", Buffer.from(data).toString("base64"))
     expect(() => decode({ chunks: [{ type: "image", data: "?", format: "png" }] })).toThrow("multiple of 4")
   })
 
-  it.each(claims)("writes what the reference writes: %s", (file) => {
+  it.each(claims)("ModelInput encodes what the reference encodes: %s", (file) => {
     const vector = JSON.parse(readFileSync(new URL(`../../../test/wire/${file}`, import.meta.url), "utf8"))
     const prompt = vector.exchanges[0].request.body.prompt
     expect(encode(decode(prompt))).toEqual(prompt)
@@ -135,7 +135,7 @@ describe("ModelInput", () => {
     fc.uint8Array().map((bytes) => ModelInput.dmel(bytes)),
   )
 
-  it.prop("survives JSON", { chunks: fc.array(chunk) }, ({ chunks }) => {
+  it.prop("ModelInput survives a JSON round trip", { chunks: fc.array(chunk) }, ({ chunks }) => {
     const input = ModelInput.make(...chunks)
     expect(decode(JSON.parse(JSON.stringify(encode(input))))).toEqual(input)
   })

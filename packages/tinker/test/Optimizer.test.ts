@@ -33,7 +33,7 @@ const rates = (schedule: Optimizer.Schedule, steps: number) =>
   Array.from({ length: steps }, (_, step) => Number(schedule(step).learningRate.toFixed(6)))
 
 describe("Optimizer", () => {
-  it.each(cases)("sends what the reference sends: $file", ({ file, optimizer }) => {
+  it.each(cases)("an optimizer step encodes what the reference encodes: $file", ({ file, optimizer }) => {
     const vector = JSON.parse(readFileSync(new URL(`../../../test/wire/${file}`, import.meta.url), "utf8"))
     const { body } = vector.request
     const step = { modelId: "sess-0001:train:0", seqId: body.seq_id, ...Optimizer.toParams(optimizer) }
@@ -41,16 +41,16 @@ describe("Optimizer", () => {
     expect(decode(body)).toEqual(step)
   })
 
-  it("fills in the reference's defaults when it reads", () => {
+  it("decoding an optimizer step fills in the reference's defaults", () => {
     expect(decode({ model_id: "m", seq_id: 1, adam_params: {} })).toMatchObject({ adamParams: Optimizer.adam() })
   })
 
-  it("says what a model must be created with", () => {
+  it("Optimizer.toConfig gives the configuration for creating a model", () => {
     expect(Optimizer.toConfig(Optimizer.adam())).toEqual({ type: "adamw" })
     expect(Optimizer.toConfig(Optimizer.dimuon({ learningRate: 1 }))).toEqual({ type: "dimuon", version: 1 })
   })
 
-  it("refuses what can't be meant", () => {
+  it("Optimizer rejects parameters outside their range", () => {
     expect(problem(Optimizer.adam())).toBe("no problem")
     expect(problem(Optimizer.adam({ learningRate: 0, beta1: 0 }))).toBe("no problem")
     expect(problem(Optimizer.adam({ learningRate: -1e-4 }))).toBe(
@@ -67,24 +67,24 @@ describe("Optimizer", () => {
 
   const one = Optimizer.adam({ learningRate: 1, weightDecay: 0.5 })
 
-  it("keeps a constant rate", () => {
+  it("Optimizer.constant keeps the learning rate", () => {
     expect(rates(Optimizer.constant(one), 3)).toEqual([1, 1, 1])
   })
 
-  it("falls in a line, to the floor, and stays there", () => {
+  it("Optimizer.linear falls linearly to the floor and stays there", () => {
     expect(rates(Optimizer.linear(one, { steps: 4 }), 6)).toEqual([1, 0.75, 0.5, 0.25, 0, 0])
     expect(rates(Optimizer.linear(one, { steps: 2, floor: 0.5 }), 4)).toEqual([1, 0.75, 0.5, 0.5])
   })
 
-  it("falls along a cosine", () => {
+  it("Optimizer.cosine falls along a cosine", () => {
     expect(rates(Optimizer.cosine(one, { steps: 4 }), 6)).toEqual([1, 0.853553, 0.5, 0.146447, 0, 0])
   })
 
-  it("never overshoots, also where the warm-up is no whole number of steps", () => {
+  it("Optimizer.warmup never overshoots, even with a fractional number of steps", () => {
     expect(rates(Optimizer.warmup(Optimizer.constant(one), 2.5), 4)).toEqual([0.4, 0.8, 1, 1])
   })
 
-  it("has no rate where it was given no number, and that is refused before it is sent", () => {
+  it("a schedule with a missing or NaN option gives a NaN rate, which is rejected before it is sent", () => {
     const missing = undefined as unknown as number
     for (const schedule of [
       Optimizer.linear(one, { steps: missing }),
@@ -97,7 +97,7 @@ describe("Optimizer", () => {
       )
   })
 
-  it("refuses what is no number", () => {
+  it("Optimizer rejects parameters that are not numbers", () => {
     expect(problem({ ...one, learningRate: "0.1" as never })).toBe(
       "optimizer.learningRate: expected a finite number that is not negative, got a string",
     )
@@ -107,17 +107,17 @@ describe("Optimizer", () => {
     expect(problem({ ...one, beta1: 1n as never })).toContain("got 1n")
   })
 
-  it("warms up first", () => {
+  it("schedules start with their warm-up", () => {
     expect(rates(Optimizer.linear(one, { steps: 6, warmup: 2 }), 8)).toEqual([0.5, 1, 1, 0.75, 0.5, 0.25, 0, 0])
     expect(rates(Optimizer.warmup(Optimizer.constant(one), 4), 6)).toEqual([0.25, 0.5, 0.75, 1, 1, 1])
   })
 
-  it("changes nothing but the rate", () => {
+  it("a schedule changes only the learning rate", () => {
     expect(Optimizer.cosine(one, { steps: 4 })(2)).toEqual({ ...one, learningRate: 0.5 })
   })
 
   it.prop(
-    "never leaves the range between floor and rate",
+    "a scheduled rate stays between the floor and the base rate",
     {
       steps: fc.integer({ min: 1, max: 1000 }),
       warmup: fc.nat(100),

@@ -5,7 +5,7 @@ import * as Pages from "effect-tinker/Pages"
 type At = Parameters<Pages.OffsetOptions<string, never, never>["fetch"]>[0]
 
 interface List {
-  /** Changed by tests while it is walked. */
+  /** Changed by tests during a walk. */
   items: Array<string>
   readonly asked: Array<At>
 }
@@ -13,15 +13,15 @@ interface List {
 const listOf = (length: number): List => ({ items: Array.from({ length }, (_, i) => `item ${i}`), asked: [] })
 
 interface Server {
-  /** `first`: told with the first page only. */
+  /** `first`: only the first page has a total. */
   readonly total?: boolean | "first"
-  /** What the server makes of what it is asked. */
-  readonly heard?: (at: At) => At
-  /** Before each answer. */
+  /** How the server interprets the request. */
+  readonly interpret?: (at: At) => At
+  /** Runs before each answer. */
   readonly before?: (list: List) => void
 }
 
-const walk = (list: List, { before, heard = (at) => at, total = true }: Server = {}, pageSize = 20, offset = 0) =>
+const walk = (list: List, { before, interpret = (at) => at, total = true }: Server = {}, pageSize = 20, offset = 0) =>
   Pages.byOffset({
     operation: "things",
     pageSize,
@@ -30,9 +30,9 @@ const walk = (list: List, { before, heard = (at) => at, total = true }: Server =
     fetch: (asked) =>
       Effect.suspend(() => {
         list.asked.push(asked)
-        if (list.asked.length > 1000) return Effect.dieMessage("walks for ever")
+        if (list.asked.length > 1000) return Effect.dieMessage("the walk does not end")
         before?.(list)
-        const at = heard(asked)
+        const at = interpret(asked)
         return Effect.succeed({
           items: list.items.slice(at.offset, at.offset + at.limit),
           total:
@@ -47,8 +47,8 @@ const all = <A, E>(stream: Stream.Stream<A, E>) => Effect.map(Stream.runCollect(
 
 const offsets = ({ asked }: List) => asked.map(({ offset }) => offset)
 
-describe("by offset", () => {
-  it.effect("all items in order, with one request for each page", () =>
+describe("Pages.byOffset", () => {
+  it.effect("Pages.byOffset gives all items in order, with one request per page", () =>
     Effect.gen(function* () {
       const list = listOf(50)
       expect(yield* all(walk(list))).toEqual(list.items)
@@ -56,7 +56,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("from an offset on", () =>
+  it.effect("Pages.byOffset can start at an offset", () =>
     Effect.gen(function* () {
       const list = listOf(50)
       expect(yield* all(walk(list, {}, 20, 45))).toEqual(list.items.slice(45))
@@ -64,7 +64,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("an empty list is one request", () =>
+  it.effect("Pages.byOffset sends one request for an empty list", () =>
     Effect.gen(function* () {
       const list = listOf(0)
       expect(yield* all(walk(list))).toEqual([])
@@ -72,7 +72,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("without a total, up to the first empty page", () =>
+  it.effect("Pages.byOffset without a total stops at the first empty page", () =>
     Effect.gen(function* () {
       const list = listOf(50)
       expect(yield* all(walk(list, { total: false }))).toEqual(list.items)
@@ -80,50 +80,54 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("pages shorter than asked for are no end", () =>
+  it.effect("Pages.byOffset continues after a page shorter than requested", () =>
     Effect.gen(function* () {
       for (const total of [true, false, "first"] as const) {
         const list = listOf(50)
-        const heard = ({ limit, offset }: At) => ({ offset, limit: Math.min(limit, 7) })
-        expect(yield* all(walk(list, { heard, total }))).toEqual(list.items)
+        const interpret = ({ limit, offset }: At) => ({ offset, limit: Math.min(limit, 7) })
+        expect(yield* all(walk(list, { interpret, total }))).toEqual(list.items)
       }
     }),
   )
 
-  it.effect("pages longer than asked for are taken whole", () =>
+  it.effect("Pages.byOffset takes all items of a page longer than requested", () =>
     Effect.gen(function* () {
       for (const total of [true, false]) {
         const list = listOf(50)
-        expect(yield* all(walk(list, { heard: ({ offset }) => ({ offset, limit: 33 }), total }))).toEqual(list.items)
+        expect(yield* all(walk(list, { interpret: ({ offset }) => ({ offset, limit: 33 }), total }))).toEqual(
+          list.items,
+        )
         expect(offsets(list)).toEqual(total ? [0, 33] : [0, 33, 50])
       }
     }),
   )
 
-  it.effect("a server that gives all at once, whatever it is asked", () =>
+  it.effect("Pages.byOffset accepts a server that always returns the whole list", () =>
     Effect.gen(function* () {
       for (const total of [true, false]) {
         for (const length of [5, 50, 5000]) {
           const list = listOf(length)
-          expect(yield* all(walk(list, { heard: () => ({ offset: 0, limit: Infinity }), total }))).toEqual(list.items)
+          expect(yield* all(walk(list, { interpret: () => ({ offset: 0, limit: Infinity }), total }))).toEqual(
+            list.items,
+          )
           expect(list.asked.length).toBe(total ? 1 : 4)
         }
       }
     }),
   )
 
-  it.effect("a server that ignores the offset is an error, not a part of the list", () =>
+  it.effect("Pages.byOffset fails if the server ignores the offset", () =>
     Effect.gen(function* () {
       for (const total of [true, false, "first"] as const) {
         const list = listOf(500)
-        const error = yield* Effect.flip(all(walk(list, { heard: ({ limit }) => ({ offset: 0, limit }), total })))
+        const error = yield* Effect.flip(all(walk(list, { interpret: ({ limit }) => ({ offset: 0, limit }), total })))
         expect(error).toMatchObject({ _tag: "UnexpectedResponse", operation: "things" })
         expect(list.asked.length).toBe(4)
       }
     }),
   )
 
-  it.effect("items that are added in front come once, and push nothing out", () =>
+  it.effect("items added in front during a walk cause no duplicates and no losses", () =>
     Effect.gen(function* () {
       for (const total of [true, false]) {
         for (const added of [1, 20, 40]) {
@@ -139,7 +143,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("many that are added at once are told by the total", () =>
+  it.effect("many items added in front at once are detected by the total", () =>
     Effect.gen(function* () {
       const list = listOf(100)
       const { items } = list
@@ -148,14 +152,14 @@ describe("by offset", () => {
       }
       expect(yield* all(walk(list, { before }))).toEqual([
         ...items.slice(0, 40),
-        // Those that took the place of the third page.
+        // The items that moved into the third page.
         ...Array.from({ length: 260 }, (_, i) => `new ${i + 40}`),
         ...items.slice(40),
       ])
     }),
   )
 
-  it.effect("pages of nothing but what was there before are no error while the total explains them", () =>
+  it.effect("pages with only known items are accepted while a growing total explains them", () =>
     Effect.gen(function* () {
       const list = listOf(400)
       const { items } = list
@@ -167,7 +171,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("who deletes what it is given loses nothing", () =>
+  it.effect("deleting each item as it is received loses no items", () =>
     Effect.gen(function* () {
       const list = listOf(95)
       const { items } = list
@@ -183,7 +187,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("items that vanish behind or ahead cost none of the others, and none comes twice", () =>
+  it.effect("items removed before or after the current page cause no duplicates and no losses", () =>
     Effect.gen(function* () {
       for (const gone of [(i: number) => i < 5, (i: number) => i >= 90, (i: number) => i % 3 === 0, () => true]) {
         const list = listOf(100)
@@ -197,7 +201,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("items that come and go again push nothing out", () =>
+  it.effect("items that are added and removed again cause no duplicates and no losses", () =>
     Effect.gen(function* () {
       const list = listOf(200)
       const { items } = list
@@ -212,7 +216,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("a length that goes up and down is not walked for ever", () =>
+  it.effect("a walk ends even if the length keeps alternating", () =>
     Effect.gen(function* () {
       const list = listOf(100)
       const { items } = list
@@ -225,7 +229,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("one that grew and shrinks again and again loses nothing", () =>
+  it.effect("a list that grows and then shrinks repeatedly loses no items", () =>
     Effect.gen(function* () {
       const list = listOf(3)
       const { items } = list
@@ -239,13 +243,13 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("whatever happens to the list, it ends, and what stays all the time comes once", () =>
+  it.effect("under any changes a walk ends, has no duplicates, and includes every item that stays in the list", () =>
     Effect.promise(() =>
       FastCheck.assert(
         FastCheck.asyncProperty(
           FastCheck.integer({ min: 0, max: 60 }),
           FastCheck.integer({ min: 1, max: 9 }),
-          // What vanishes before each request, by its place, or how many come in front.
+          // For each request, the indices to remove before it, or the number of items to add in front.
           FastCheck.array(
             FastCheck.oneof(FastCheck.uniqueArray(FastCheck.nat(60), { maxLength: 6 }), FastCheck.nat(6)),
             { maxLength: 12 },
@@ -253,7 +257,7 @@ describe("by offset", () => {
           async (length, pageSize, changes) => {
             const list = listOf(length)
             const initial = new Set(list.items)
-            // So often a list may grow without a new item and still be looked after where it shrinks.
+            // A list may grow this many times without new items before a walk stops compensating for removals.
             let growths = 0
             const before = (list: List) => {
               const change = changes[list.asked.length - 1] ?? []
@@ -272,7 +276,7 @@ describe("by offset", () => {
     ),
   )
 
-  it.effect("who stops early sends nothing more", () =>
+  it.effect("a Pages.byOffset stream that is stopped early sends no more requests", () =>
     Effect.gen(function* () {
       for (const [wanted, requests] of [
         [0, 0],
@@ -293,7 +297,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("one stream can be run many times, each from the start", () =>
+  it.effect("a Pages.byOffset stream starts over on each run", () =>
     Effect.gen(function* () {
       const list = listOf(30)
       const stream = walk(list)
@@ -302,7 +306,7 @@ describe("by offset", () => {
     }),
   )
 
-  it.effect("what can't be asked for is refused before anything is", () =>
+  it.effect("Pages.byOffset rejects an invalid page size or offset before sending a request", () =>
     Effect.gen(function* () {
       for (const [pageSize, offset] of [
         [0, 0],
@@ -323,7 +327,7 @@ describe("by offset", () => {
   )
 })
 
-describe("by cursor", () => {
+describe("Pages.byCursor", () => {
   const pages: ReadonlyArray<ReadonlyArray<string>> = [["a", "b"], [], ["c"]]
   const walkCursor = (next: (cursor: number) => Option.Option<number>, asked: Array<number>, cursor?: number) =>
     Pages.byCursor({
@@ -339,7 +343,7 @@ describe("by cursor", () => {
     })
   const following = (cursor: number) => (cursor < 2 ? Option.some(cursor + 1) : Option.none())
 
-  it.effect("all items; an empty page is no end", () =>
+  it.effect("Pages.byCursor gives all items and continues after an empty page", () =>
     Effect.gen(function* () {
       const asked: Array<number> = []
       expect(yield* all(walkCursor(following, asked))).toEqual(["a", "b", "c"])
@@ -348,7 +352,7 @@ describe("by cursor", () => {
     }),
   )
 
-  it.effect("who stops early sends nothing more", () =>
+  it.effect("a Pages.byCursor stream that is stopped early sends no more requests", () =>
     Effect.gen(function* () {
       const asked: Array<number> = []
       expect(yield* all(Stream.take(walkCursor(following, asked), 2))).toEqual(["a", "b"])
@@ -356,7 +360,7 @@ describe("by cursor", () => {
     }),
   )
 
-  it.effect("a cursor that comes back is an error", () =>
+  it.effect("Pages.byCursor fails if a cursor repeats", () =>
     Effect.gen(function* () {
       for (const circle of [1, 3]) {
         const asked: Array<number> = []

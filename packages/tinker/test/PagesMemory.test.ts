@@ -1,4 +1,4 @@
-/** In a file of its own: what other tests keep would be counted, too. */
+/** In a file of its own: memory retained by other tests would be counted too. */
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { expect, it } from "@effect/vitest"
@@ -8,7 +8,7 @@ import * as Pages from "effect-tinker/Pages"
 setFlagsFromString("--expose-gc")
 const collectGarbage = runInNewContext("gc") as () => void
 
-it.live("100,000 pages need no more memory than a few, and each costs the same", () =>
+it.live("walking 100,000 pages needs no more memory and no more work per page than walking a few", () =>
   Effect.gen(function* () {
     const pages = 100_000
     const heaps: Array<number> = []
@@ -35,7 +35,7 @@ it.live("100,000 pages need no more memory than a few, and each costs the same",
     expect(yield* Stream.runCount(stream)).toBe(2 * pages)
     const [, early = 0, ...later] = heaps
     expect(later.length).toBe(8)
-    // To remember what was there, or how it came there, would need ten times as much.
+    // Remembering the items or their history would need ten times as much.
     expect(Math.max(...later) - early).toBeLessThan(2 * 1024 * 1024)
     expect(keys.slice(1).map((count, i) => count - (keys[i] ?? 0))).toEqual(keys.slice(1).map(() => 2 * 2 * 10_000))
   }),

@@ -6,7 +6,7 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt"
 import { describe, expect, it } from "@effect/vitest"
 import * as Proto from "effect-tinker/protocol/Proto"
 
-/** All that it says of itself; what it refers to, by name. */
+/** All properties of a field; references to other types by name. */
 const plain = (field: DescField) => ({
   ...Object.fromEntries(
     Object.entries(field).map(([key, value]) => [
@@ -26,8 +26,8 @@ const contents = (file: DescFile) =>
       type.kind === "enum" ? type.values.map((value) => ({ name: value.localName, number: value.number })) : undefined,
   }))
 
-describe("what is declared in JSON", () => {
-  it("is read as the protobuf runtime reads it in protobuf", () => {
+describe("the JSON file descriptor", () => {
+  it("the JSON file descriptor reads like the same descriptor in protobuf", () => {
     const declared = JSON.parse(JSON.stringify(Proto.file_tinker_public.proto))
     const message = fromJson(FileDescriptorProtoSchema, declared, { ignoreUnknownFields: true })
     const own = fileDesc(base64Encode(toBinary(FileDescriptorProtoSchema, message)))

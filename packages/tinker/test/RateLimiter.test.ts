@@ -14,7 +14,7 @@ const key = (secret: string, baseUrl = "https://one.example"): Limits.Key => ({
 
 const settle = Effect.repeatN(Effect.yieldNow(), 12)
 
-/** Starts `n` samples that stay inside until told, and counts what is inside. */
+/** Starts `n` samples that stay admitted until released, and counts the admitted ones. */
 const crowd = (limiter: Limits.Limiter, n: number, bytes: number) =>
   Effect.gen(function* () {
     const leave: Array<Deferred.Deferred<void>> = []
@@ -44,7 +44,7 @@ const crowd = (limiter: Limits.Limiter, n: number, bytes: number) =>
 const startedAt = (limiter: Limits.Limiter) => Effect.fork(limiter.sampling(10)(Clock.currentTimeMillis))
 
 describe("RateLimiter", () => {
-  it.scoped("clients with an equal key share a limiter, others don't", () =>
+  it.scoped("clients with equal keys share a limiter, and clients with different keys don't", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter
       const one = yield* limiter(key("k1"))
@@ -54,7 +54,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.effect("the key of a configuration is its server and what it was given", () =>
+  it.effect("RateLimiter.keyOf depends on the server and the credential of a configuration", () =>
     Effect.gen(function* () {
       const keyFor = (values: TinkerConfig.Values) => Effect.map(TinkerConfig.make(values), Limits.keyOf)
       const [command, apiKey] = [Redacted.make("tml-a"), Redacted.make("tml-a")]
@@ -71,7 +71,7 @@ describe("RateLimiter", () => {
     }),
   )
 
-  it.scoped("two registries share nothing", () =>
+  it.scoped("two registries share no limiters", () =>
     Effect.gen(function* () {
       const [one, two] = yield* Effect.all([Limits.make(), Limits.make()])
       const a = yield* one.limiter(key("k"))
@@ -83,7 +83,7 @@ describe("RateLimiter", () => {
     }),
   )
 
-  it.scoped("a single refusal after many that passed slows the others down, and does not stop them", () =>
+  it.scoped("a single rate limit response after many completions throttles samples without stopping them", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter
       const limits = yield* limiter(key("k"))
@@ -99,7 +99,7 @@ describe("RateLimiter", () => {
       yield* Effect.repeatN(Effect.yieldNow(), 10)
       expect((yield* limits.stats).sampling).toMatchObject({ inFlight: 10, waiting: 20 })
       yield* Fiber.interrupt(inside)
-      // The next one comes too soon to be a single one.
+      // The next one comes too soon to count as a single one.
       yield* limits.sampling(1)(Effect.void)
       yield* limits.backOff("1 second")
       yield* Effect.repeatN(limits.sampling(1)(Effect.void), 5).pipe(Effect.fork)
@@ -108,7 +108,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("after many that passed two refusals are forgiven, and not a third", () =>
+  it.scoped("after many completions two rate limit responses are forgiven, but not a third", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter
       const limits = yield* limiter(key("k"))
@@ -127,7 +127,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("a limiter is released when nobody holds it, and not before", () =>
+  it.scoped("a limiter is released when its last holder is gone, and not before", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter
       const scopeA = yield* Scope.make()
@@ -144,7 +144,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("kept for a while if asked to, so that a back-off outlives a client", () =>
+  it.scoped("an idle limiter can be retained, so that a back-off outlives a client", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter
       const first = yield* Effect.scoped(Effect.tap(limiter(key("k")), (limiter) => limiter.backOff("20 seconds")))
@@ -157,7 +157,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layerWith({ idleTimeToLive: "30 seconds" }))),
   )
 
-  it.effect("a closed registry gives limiters that say so, and interrupts nobody", () =>
+  it.effect("limiters of a closed registry fail with ClientClosed and interrupt nothing", () =>
     Effect.gen(function* () {
       const service = yield* Effect.provide(RateLimiter, Limits.layer)
       const limiter = yield* Effect.scoped(service.limiter(key("k")))
@@ -166,7 +166,7 @@ describe("RateLimiter", () => {
     }),
   )
 
-  it.scoped("a window stops every sample of the key and nobody else's", () =>
+  it.scoped("a back-off window stops all samples with the same key and no others", () =>
     Effect.gen(function* () {
       const { limiter } = yield* RateLimiter
       const mine = yield* limiter(key("k"))
@@ -182,7 +182,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("a window is extended, never shortened", () =>
+  it.scoped("a back-off window is extended, never shortened", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       expect(yield* limiter.window).toEqual(Option.none())
@@ -199,7 +199,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("at most 400 samples are submitted at once", () =>
+  it.scoped("at most 400 samples are submitted concurrently", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       const { inside, finish } = yield* crowd(limiter, 460, 30)
@@ -211,7 +211,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("after a window at most 10 for ten seconds, then all", () =>
+  it.scoped("after a back-off window at most 10 samples are admitted for ten seconds, then all", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       yield* limiter.backOff("1 second")
@@ -228,12 +228,12 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("after a window bytes count 20 times, and the same is given back", () =>
+  it.scoped("after a back-off window bytes count 20 times, and the same amount is released", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       yield* limiter.configure({ sampleBytes: 1000 })
       yield* limiter.backOff("1 second")
-      // 600 each while throttled: the second takes the balance below zero.
+      // 600 each while throttled: the second makes the balance negative.
       const { inside, finish } = yield* crowd(limiter, 6, 30)
       yield* TestClock.adjust("1 second")
       expect(inside()).toBe(2)
@@ -249,7 +249,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("samples pass while the byte balance is not negative: 30 + 30 of 50", () =>
+  it.scoped("samples are admitted while the byte balance is not negative: 30 + 30 of 50", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       yield* limiter.configure({ sampleBytes: 50 })
@@ -258,14 +258,14 @@ describe("RateLimiter", () => {
       expect((yield* limiter.stats).sampling.balance).toBe(-10)
       yield* finish(1)
       expect(inside()).toBe(2)
-      // A budget that grows lets in who waits.
+      // A larger budget admits waiters.
       yield* limiter.configure({ sampleBytes: 5000 })
       yield* settle
       expect(inside()).toBe(3)
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("training data pass by bytes alone, an oversized one by itself", () =>
+  it.scoped("training requests are limited by bytes alone, and an oversized one is admitted alone", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       expect((yield* limiter.stats).training.balance).toBe(50_000_000)
@@ -284,7 +284,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("an interrupted sample frees its place at once, waiting or inside", () =>
+  it.scoped("interrupting a sample releases its permit immediately, whether waiting or admitted", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       const { fibers, inside } = yield* crowd(limiter, 402, 10)
@@ -299,7 +299,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("failures and defects pass through and free the place", () =>
+  it.scoped("failures and defects pass through and release the permit", () =>
     Effect.gen(function* () {
       const limiter = yield* (yield* RateLimiter).limiter(key("k"))
       expect(yield* Effect.exit(limiter.sampling(5)(Effect.fail("no")))).toEqual(Exit.fail("no"))
@@ -311,7 +311,7 @@ describe("RateLimiter", () => {
     }).pipe(Effect.provide(Limits.layer)),
   )
 
-  it.scoped("one timer at a time, and none when the last waiter went away", () =>
+  it.scoped("at most one timer runs, and none after the last waiter is gone", () =>
     Effect.gen(function* () {
       const { asleep: timers, clock: counting } = yield* CountingClock.make
       const registry = yield* Effect.withClock(Limits.make(), counting)
@@ -336,7 +336,7 @@ describe("RateLimiter", () => {
     }),
   )
 
-  it.scoped("a key is not told by what is printed", () =>
+  it.scoped("a printed limiter key does not reveal the credential", () =>
     Effect.gen(function* () {
       const service = yield* RateLimiter
       const limiter = yield* service.limiter(key("tml-secret"))

@@ -26,7 +26,7 @@ const path = "tinker://run-1/weights/0001"
 const rest = RestClient.RestClient
 const admin = AdminClient.AdminClient
 
-/** Runs a method on these answers; gives how it ends and what was sent for it. */
+/** Runs a method against these answers; returns its result and the requests it sent. */
 const tried = <A, E>(
   method: (rest: RestClient.Service) => Effect.Effect<A, E>,
   replies: Replies = {},
@@ -45,7 +45,7 @@ const paths = (requests: ReadonlyArray<HttpScript.Seen>) => requests.map(({ meth
 const ofRun = "/api/v1/training_runs/run-1/checkpoints"
 
 describe("RestClient", () => {
-  it.effect("asks for the flags, then for what is wanted, and opens no session", () =>
+  it.effect("RestClient fetches the flags, then the resource, and opens no session", () =>
     Effect.gen(function* () {
       const get = Effect.flatMap(rest, ({ getSession }) => getSession("s", { accessScope: "accessible" }))
       const body = { training_run_ids: ["r"], sampler_ids: [], display_name: "mine" }
@@ -59,7 +59,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("is also there with the service client, whose session it does not open", () =>
+  it.effect("RestClient is available from ServiceClient and does not open its session", () =>
     Effect.gen(function* () {
       const listed = yield* Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -79,7 +79,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("is made anew for each configuration", () =>
+  it.effect("each configuration gets its own RestClient", () =>
     Effect.gen(function* () {
       const keyOf = (key: string) =>
         run(
@@ -94,7 +94,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("sends nothing, not even for the flags, for a path that can't be one", () =>
+  it.effect("an invalid checkpoint path sends no request, not even for the flags", () =>
     Effect.gen(function* () {
       const methods: ReadonlyArray<
         (rest: RestClient.Service, path: Checkpoint.Input) => Effect.Effect<unknown, { readonly _tag: string }>
@@ -120,7 +120,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("refuses ids that would lead elsewhere", () =>
+  it.effect("RestClient rejects ids that would lead to another path", () =>
     Effect.gen(function* () {
       for (const [run, checkpoint] of [
         ["", "weights/a"],
@@ -135,7 +135,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("knows a checkpoint of a server with two-part paths", () =>
+  it.effect("RestClient accepts a checkpoint of a server with two-part paths", () =>
     Effect.gen(function* () {
       const short = yield* Checkpoint.fromServer("tinker://run-1/name")
       const deleted = yield* tried((rest) => rest.deleteCheckpointByPath(short), {
@@ -153,7 +153,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("a time to live is told in whole seconds, and is neither none nor for ever", () =>
+  it.effect("a checkpoint TTL is sent in whole seconds and must be positive and finite", () =>
     Effect.gen(function* () {
       const ttl = (value: Duration.DurationInput | null) =>
         tried((rest) => rest.setCheckpointTtl(path, value), { "0001/ttl": [{ body: {} }] })
@@ -171,7 +171,7 @@ describe("RestClient", () => {
     }),
   )
 
-  it.effect("options of one call are those of the transport", () =>
+  it.effect("per-call options are passed to the transport", () =>
     Effect.gen(function* () {
       const { requests } = yield* tried(
         (rest) => rest.getTrainingRunByPath(path, {}, { headers: { "x-mine": "1" }, timeout: "5 seconds" }),
@@ -184,10 +184,10 @@ describe("RestClient", () => {
   )
 })
 
-describe("copies", () => {
+describe("copyWeights", () => {
   const copied: HttpScript.Reply = { body: { tinker_path: "tinker://copy/weights/a" } }
 
-  it.effect("go to the configured project, unless another is named", () =>
+  it.effect("copyWeights uses the configured project unless another is given", () =>
     Effect.gen(function* () {
       for (const [options, project] of [
         [{}, "configured"],
@@ -205,7 +205,7 @@ describe("copies", () => {
     }),
   )
 
-  it.effect("are asked for under one key, however often", () =>
+  it.effect("copyWeights uses one idempotency key for all attempts", () =>
     Effect.gen(function* () {
       const { requests, result } = yield* tried((rest) => rest.copyWeights(path, { projectId: "p" }), {
         copy_weights: [{ status: 500 }, { drop: "after" }, { status: 429 }, copied],
@@ -218,7 +218,7 @@ describe("copies", () => {
 
   const repeating = (status: number): HttpScript.Reply => ({ status, body: { detail: `${otherKey} may not` } })
 
-  it.effect("carry the other's credential beside one's own, and tell it nobody else", () =>
+  it.effect("copyWeights sends the credential of the source next to its own, and redacts it in errors and logs", () =>
     Effect.gen(function* () {
       const said: Array<string> = []
       const listening = Logger.replace(
@@ -247,12 +247,12 @@ describe("copies", () => {
   )
 })
 
-describe("a session's trace", () => {
+describe("exportTrace", () => {
   const trace = "s/trace_export"
   const pending: HttpScript.Reply = { body: { status: "pending" } }
   const ready: HttpScript.Reply = { body: { status: "ready", url: "https://storage/t" } }
 
-  it.effect("is asked for every five seconds while it is being written", () =>
+  it.effect("exportTrace polls every five seconds until the trace is ready", () =>
     Effect.gen(function* () {
       const fiber = yield* Effect.fork(Effect.flatMap(rest, ({ exportSessionTrace }) => exportSessionTrace("s")))
       const count = Effect.map(sent, (requests) => requests.length)
@@ -269,7 +269,7 @@ describe("a session's trace", () => {
     }).pipe(Effect.provide(layer({ [trace]: [pending, pending, ready] }))),
   )
 
-  it.effect("has a deadline, which tells what is known", () =>
+  it.effect("exportTrace has a deadline, and its error contains the last known state", () =>
     Effect.gen(function* () {
       const { requests, result } = yield* tried((rest) => rest.exportSessionTrace("s", { deadline: "12 seconds" }), {
         [trace]: [{ body: { status: "queued" }, forever: true }],
@@ -290,7 +290,7 @@ describe("a session's trace", () => {
     }),
   )
 
-  it.effect("keeps its deadline while a request hangs, and may have none", () =>
+  it.effect("exportTrace keeps its deadline while a request hangs, and the deadline can be disabled", () =>
     Effect.gen(function* () {
       const hangs = { ...pending, delaySeconds: 50, forever: true }
       const { result } = yield* tried((rest) => rest.exportSessionTrace("s", { deadline: "20 seconds" }), {
@@ -304,7 +304,7 @@ describe("a session's trace", () => {
     }),
   )
 
-  it.effect("that failed, or is ready nowhere, is an error", () =>
+  it.effect("exportTrace fails if the export failed or has no URL", () =>
     Effect.gen(function* () {
       const { result } = yield* tried((rest) => rest.exportSessionTrace("s"), {
         [trace]: [{ body: { status: "failed", error: "no access for tml-some-key" } }],
@@ -321,14 +321,14 @@ describe("a session's trace", () => {
   )
 })
 
-describe("the archive of a checkpoint", () => {
+describe("checkpoint archives", () => {
   const archive = "0001/archive"
   const ask = (...replies: ReadonlyArray<HttpScript.Reply>) =>
     tried((rest) => rest.getCheckpointArchiveUrl(path), { [archive]: replies })
   const redirect = (headers: Readonly<Record<string, string>>): HttpScript.Reply => ({ status: 302, headers })
   const inAQuarter = DateTime.unsafeMake("1970-01-01T00:15:00Z")
 
-  it.effect("is where a redirect leads, which is not followed", () =>
+  it.effect("getCheckpointArchiveUrl returns the redirect target without following it", () =>
     Effect.gen(function* () {
       const { requests, result } = yield* ask(
         redirect({ location: "https://storage/a?sig=%2F+1", expires: "Thu, 01 Jan 1970 01:00:00 GMT" }),
@@ -340,7 +340,7 @@ describe("the archive of a checkpoint", () => {
     }),
   )
 
-  it.effect("is good for a quarter of an hour where the server does not say", () =>
+  it.effect("a checkpoint archive URL expires after 15 minutes by default", () =>
     Effect.gen(function* () {
       for (const expires of [{}, { expires: "0" }, { expires: "-1" }, { expires: "what GMT" }]) {
         const { result } = yield* ask(redirect({ location: "https://storage/a", ...expires }))
@@ -349,10 +349,10 @@ describe("the archive of a checkpoint", () => {
     }),
   )
 
-  it.effect("may be told as JSON, or be on the same server", () =>
+  it.effect("a checkpoint archive URL may be given as JSON or be on the same server", () =>
     Effect.gen(function* () {
-      const told = yield* ask({ body: { url: "https://storage/a", expires: "2026-01-02T03:04:05Z" } })
-      expect(told.result).toEqual(
+      const asJson = yield* ask({ body: { url: "https://storage/a", expires: "2026-01-02T03:04:05Z" } })
+      expect(asJson.result).toEqual(
         Either.right({ url: "https://storage/a", expires: DateTime.unsafeMake("2026-01-02T03:04:05Z") }),
       )
       const brief = yield* ask({ body: { url: "https://storage/a" } })
@@ -362,7 +362,7 @@ describe("the archive of a checkpoint", () => {
     }),
   )
 
-  it.effect("that can't be fetched is an error, in which no address stands", () =>
+  it.effect("getCheckpointArchiveUrl errors contain no URL", () =>
     Effect.gen(function* () {
       for (const reply of [
         redirect({ location: "file:///etc/secret-place" }),
@@ -382,7 +382,7 @@ describe("the archive of a checkpoint", () => {
     }),
   )
 
-  it.effect("is waited for while it is being built: six rounds, half a minute between them", () =>
+  it.effect("getCheckpointArchiveUrl waits for an archive that is being built: six rounds, 30 seconds apart", () =>
     Effect.gen(function* () {
       const { requests, result } = yield* ask({ status: 503, forever: true })
       expect(result).toMatchObject({ _tag: "Left", left: { _tag: "Unavailable", status: Option.some(503) } })
@@ -393,7 +393,7 @@ describe("the archive of a checkpoint", () => {
     }),
   )
 
-  it.effect("comes in a later round", () =>
+  it.effect("a checkpoint archive can become ready in a later round", () =>
     Effect.gen(function* () {
       const busy = Array.from({ length: 11 }, (): HttpScript.Reply => ({ status: 503 }))
       const { requests, result } = yield* ask(...busy, redirect({ location: "https://storage/a" }))
@@ -402,7 +402,7 @@ describe("the archive of a checkpoint", () => {
     }),
   )
 
-  it.effect("has a deadline; what else goes wrong is told at once", () =>
+  it.effect("getCheckpointArchiveUrl has a deadline and reports other errors immediately", () =>
     Effect.gen(function* () {
       const { result } = yield* tried((rest) => rest.getCheckpointArchiveUrl(path, { deadline: "3 minutes" }), {
         [archive]: [{ status: 503, forever: true }],
@@ -421,7 +421,7 @@ describe("the archive of a checkpoint", () => {
 describe("whoami", () => {
   const jwt = (claims: unknown) => `eyJhbGciOiJub25lIn0.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.x`
   const issuing = { "client/config": [{ body: { pjwt_auth_enabled: true } }] }
-  const who = (replies: Replies, key?: string) =>
+  const whoamiWith = (replies: Replies, key?: string) =>
     tried(({ whoami }) => whoami, replies, key === undefined ? {} : { apiKey: Redacted.make(key) })
   const claims = { sub: "tml:organization_user:u1", org_id: "org-1", email: "ü@example.invalid", exp: 1e9 }
   const identity = {
@@ -430,12 +430,12 @@ describe("whoami", () => {
     email: Option.some("ü@example.invalid"),
   }
 
-  it.effect("is told by the token, without a request of its own", () =>
+  it.effect("whoami reads the token without a request of its own", () =>
     Effect.gen(function* () {
-      const { requests, result } = yield* who({ ...issuing, "auth/token": [{ body: { jwt: jwt(claims) } }] })
+      const { requests, result } = yield* whoamiWith({ ...issuing, "auth/token": [{ body: { jwt: jwt(claims) } }] })
       expect(result).toEqual(Either.right(identity))
       expect(requests).toEqual([])
-      const { result: brief } = yield* who({
+      const { result: brief } = yield* whoamiWith({
         ...issuing,
         "auth/token": [{ body: { jwt: jwt({ sub: "u", email: "" }) } }],
       })
@@ -443,29 +443,29 @@ describe("whoami", () => {
     }),
   )
 
-  it.effect("is told by a key that is a JWT of the right issuer, where the server issues none", () =>
+  it.effect("whoami reads a JWT API key of the right issuer if the server issues no token", () =>
     Effect.gen(function* () {
-      const { result } = yield* who({}, jwt({ ...claims, iss: "passport-1" }))
+      const { result } = yield* whoamiWith({}, jwt({ ...claims, iss: "passport-1" }))
       expect(result).toEqual(Either.right(identity))
       for (const key of [jwt({ ...claims, iss: "somebody" }), jwt(claims), "eyJnothing", "tml-a-key"]) {
-        const { result } = yield* who({}, key)
+        const { result } = yield* whoamiWith({}, key)
         expect(result).toMatchObject({ _tag: "Left", left: { _tag: "InvalidConfig", setting: "TINKER_API_KEY" } })
         expect(JSON.stringify(result)).not.toContain(key)
       }
     }),
   )
 
-  it.effect("a token that does not tell is an error, and so is one that is not to be had", () =>
+  it.effect("whoami fails if the token has no identity or cannot be obtained", () =>
     Effect.gen(function* () {
-      const { result } = yield* who({ ...issuing, "auth/token": [{ body: { jwt: jwt({ exp: 1 }) } }] })
+      const { result } = yield* whoamiWith({ ...issuing, "auth/token": [{ body: { jwt: jwt({ exp: 1 }) } }] })
       expect(result).toMatchObject({ _tag: "Left", left: { _tag: "UnexpectedResponse", operation: "auth/token" } })
-      const { result: denied } = yield* who({ ...issuing, "auth/token": [{ status: 401 }] })
+      const { result: denied } = yield* whoamiWith({ ...issuing, "auth/token": [{ status: 401 }] })
       expect(denied).toMatchObject({ _tag: "Left", left: { _tag: "Unauthorized" } })
     }),
   )
 })
 
-describe("streams", () => {
+describe("RestClient streams", () => {
   const all = <A, E, R>(stream: (rest: RestClient.Service) => Stream.Stream<A, E, R>) =>
     Effect.map(
       Effect.flatMap(rest, (rest) => Stream.runCollect(stream(rest))),
@@ -486,7 +486,7 @@ describe("streams", () => {
     },
   })
 
-  it.effect("of runs, page by page, with the same filters", () =>
+  it.effect("training runs are streamed page by page with the same filters", () =>
     run(
       Effect.gen(function* () {
         const runs = yield* all(({ stream }) =>
@@ -503,7 +503,7 @@ describe("streams", () => {
     ),
   )
 
-  it.effect("no request leaves after the last item that is wanted", () =>
+  it.effect("a stream sends no request after the last item that is needed", () =>
     run(
       Effect.gen(function* () {
         const runs = yield* all(({ stream }) => Stream.take(stream.listTrainingRuns({ pageSize: 2 }), 2))
@@ -514,7 +514,7 @@ describe("streams", () => {
     ),
   )
 
-  it.effect("a page that fails ends it with its error, after the items before", () =>
+  it.effect("a stream fails with the error of a failed page after the items before it", () =>
     run(
       Effect.gen(function* () {
         const given: Array<string> = []
@@ -546,32 +546,38 @@ describe("streams", () => {
     list.map(({ checkpointId }) => checkpointId.slice("weights/".length)),
   )
 
-  it.effect("of checkpoints: of a run at once, of the user page by page, with a total or without", () =>
-    run(
-      Effect.gen(function* () {
-        expect(yield* names(all(({ stream }) => stream.listCheckpoints("r")))).toEqual(["x", "y"])
-        expect(yield* names(all(({ stream }) => stream.listUserCheckpoints({ pageSize: 2 })))).toEqual(["a", "b", "c"])
-        expect(yield* names(all(({ stream }) => stream.listUserCheckpoints({ offset: 5 })))).toEqual(["d"])
-        expect((yield* queries).slice(1)).toEqual([
-          { limit: "2", offset: "0" },
-          { limit: "2", offset: "2" },
-          { limit: "100", offset: "5" },
-          { limit: "100", offset: "6" },
-        ])
-      }),
-      {
-        "r/checkpoints": [checkpointsPage(undefined, "x", "y")],
-        "v1/checkpoints": [
-          checkpointsPage(3, "a", "b"),
-          checkpointsPage(3, "c"),
-          checkpointsPage(undefined, "d"),
-          checkpointsPage(undefined),
-        ],
-      },
-    ),
+  it.effect(
+    "checkpoints of a run are streamed from one response, those of the user page by page, with or without a total",
+    () =>
+      run(
+        Effect.gen(function* () {
+          expect(yield* names(all(({ stream }) => stream.listCheckpoints("r")))).toEqual(["x", "y"])
+          expect(yield* names(all(({ stream }) => stream.listUserCheckpoints({ pageSize: 2 })))).toEqual([
+            "a",
+            "b",
+            "c",
+          ])
+          expect(yield* names(all(({ stream }) => stream.listUserCheckpoints({ offset: 5 })))).toEqual(["d"])
+          expect((yield* queries).slice(1)).toEqual([
+            { limit: "2", offset: "0" },
+            { limit: "2", offset: "2" },
+            { limit: "100", offset: "5" },
+            { limit: "100", offset: "6" },
+          ])
+        }),
+        {
+          "r/checkpoints": [checkpointsPage(undefined, "x", "y")],
+          "v1/checkpoints": [
+            checkpointsPage(3, "a", "b"),
+            checkpointsPage(3, "c"),
+            checkpointsPage(undefined, "d"),
+            checkpointsPage(undefined),
+          ],
+        },
+      ),
   )
 
-  it.effect("of sessions, which tell no total", () =>
+  it.effect("sessions are streamed without a total", () =>
     run(
       Effect.gen(function* () {
         expect(yield* all(({ stream }) => stream.listSessions({ pageSize: 2 }))).toEqual(["a", "b", "c"])
@@ -583,7 +589,7 @@ describe("streams", () => {
     ),
   )
 
-  it.effect("of a search, whose cursor goes back to the server as it came", () =>
+  it.effect("search results are streamed, and the cursor is sent back unchanged", () =>
     run(
       Effect.gen(function* () {
         const found = yield* all(({ stream }) => stream.searchSessions({ pageSize: 1, displayName: "nightly" }))
@@ -601,7 +607,7 @@ describe("streams", () => {
     ),
   )
 
-  it.effect("a page that is too large to ask for is refused", () =>
+  it.effect("streams reject a page size above the limit", () =>
     run(
       Effect.gen(function* () {
         const search = all(({ stream }) => stream.searchSessions({ pageSize: 201 }))
@@ -635,7 +641,7 @@ describe("AdminClient", () => {
       replies,
     )
 
-  it.effect("tells the storage of all projects, or of one", () =>
+  it.effect("AdminClient reports the storage of all projects or of one", () =>
     Effect.gen(function* () {
       const body = {
         effective_rate_usd_per_gigabyte_month: 0.02,
@@ -656,7 +662,7 @@ describe("AdminClient", () => {
     }),
   )
 
-  it.effect("a day is one of UTC, whatever the zone of the moment", () =>
+  it.effect("AdminClient uses UTC days, whatever the time zone of the given moment", () =>
     Effect.gen(function* () {
       const tokyo = DateTime.unsafeMakeZoned("2026-01-02T23:30:00Z", { timeZone: "Asia/Tokyo" })
       for (const day of ["2026-01-02", new Date("2026-01-02T23:59:59Z"), tokyo]) {
@@ -671,7 +677,7 @@ describe("AdminClient", () => {
     }),
   )
 
-  it.effect("refuses what is no time before anything is sent", () =>
+  it.effect("AdminClient rejects an invalid time before sending a request", () =>
     Effect.gen(function* () {
       const now = new Date(0)
       const bad = new Date("never")
@@ -695,7 +701,7 @@ describe("AdminClient", () => {
     }),
   )
 
-  it.effect("a moment is told with its milliseconds, if it has some", () =>
+  it.effect("AdminClient sends a time with milliseconds only if it has any", () =>
     Effect.gen(function* () {
       const { queries } = yield* asked(
         (admin) => admin.getBillingUsage({ startingOn: new Date(1), endingBefore: new Date(1000) }),

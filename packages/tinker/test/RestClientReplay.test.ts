@@ -8,13 +8,13 @@ import * as Replay from "./support/Replay.ts"
 
 const path = "tinker://run-1/weights/0001"
 
-/** The client's method sends what was recorded, reads the recorded answer, and says the same as the reference. */
+/** Each method sends the recorded request, decodes the recorded answer, and returns what the reference returns. */
 const rest = <A, E>(
   file: Replay.VectorFile,
   method: (rest: RestClient.Service) => Effect.Effect<A, E>,
   check: (value: A) => void,
 ): void =>
-  it.effect(file, () =>
+  it.effect(`${file}: RestClient sends and decodes the recording`, () =>
     Effect.gen(function* () {
       const { recorded, requests, result } = yield* replayed(file, Effect.flatMap(RestClient.RestClient, method))
       expect(requests).toEqual(recorded)
@@ -27,7 +27,7 @@ const admin = <A, E>(
   method: (admin: AdminClient.Service) => Effect.Effect<A, E>,
   check: (value: A) => void,
 ): void =>
-  it.effect(file, () =>
+  it.effect(`${file}: AdminClient sends and decodes the recording`, () =>
     Effect.gen(function* () {
       const { recorded, requests, result } = yield* replayed(file, Effect.flatMap(AdminClient.AdminClient, method))
       expect(requests).toEqual(recorded)
@@ -35,13 +35,13 @@ const admin = <A, E>(
     }),
   )
 
-/** Refused by the reference, too, before anything is sent. */
+/** The reference rejects these too, before sending a request. */
 const refused = <A, E>(
   file: Replay.VectorFile,
   method: (rest: RestClient.Service) => Effect.Effect<A, E>,
   error: Readonly<Record<string, unknown>>,
 ): void =>
-  it.effect(file, () =>
+  it.effect(`${file}: RestClient rejects the input, as recorded`, () =>
     Effect.gen(function* () {
       const { recorded, requests, result } = yield* replayed(file, Effect.flatMap(RestClient.RestClient, method))
       expect([recorded, requests]).toEqual([[], []])
@@ -131,7 +131,7 @@ describe("checkpoints", () => {
     (archive) =>
       expect(archive).toEqual({
         url: "https://storage.invalid/b.tar?sig=2",
-        // A second later, as the server asked, and 15 minutes.
+        // One second, as the server asked, and 15 minutes.
         expires: DateTime.unsafeMake("1970-01-01T00:15:01Z"),
       }),
   )
@@ -153,8 +153,8 @@ describe("copies", () => {
     problem: "is not given, and none is configured (TINKER_PROJECT_ID)",
   })
 
-  // The reference asks again although the server says not to; here the caller does, under the same key.
-  it.effect("behaviours/copy_weights_idempotency.json: one key for all attempts, and for a second call", () =>
+  // The reference retries although the server says not to; here the caller does, with the same key.
+  it.effect("behaviours/copy_weights_idempotency.json: all attempts and a second call use one idempotency key", () =>
     run(
       Effect.gen(function* () {
         const { copyWeights } = yield* RestClient.RestClient
@@ -200,7 +200,7 @@ describe("sessions", () => {
     (url) => expect(url).toBe("https://storage.invalid/trace?sig=1"),
   )
 
-  it.effect("behaviours/export_trace_polling.json", () =>
+  it.effect("behaviours/export_trace_polling.json: exportTrace polls as the reference does", () =>
     run(
       Effect.gen(function* () {
         const { exportSessionTrace } = yield* RestClient.RestClient
@@ -255,26 +255,28 @@ describe("administration", () => {
     },
   )
 
-  it.effect("behaviours/http_redirect_same_and_cross_origin.json: the audit log may be elsewhere", () =>
-    run(
-      Effect.gen(function* () {
-        const { getAuditLog } = yield* AdminClient.AdminClient
-        expect(yield* getAuditLog()).toEqual({ entries: [] })
-        const { seen } = yield* HttpScript.HttpScript
-        const requests = seen.slice(1)
-        expect(requests.map(({ url }) => url)).toEqual([
-          "http://server/api/v1/audit?event_type=all",
-          "http://server/signed/audit.json?sig=1",
-          "http://127.0.0.1:4242/other-origin.json",
-        ])
-        // The reference takes the key along.
-        expect(requests.map(({ headers }) => headers["x-api-key"])).toEqual(["tml-a-key", "tml-a-key", undefined])
-      }),
-      {
-        audit: [{ status: 302, headers: { location: "/signed/audit.json?sig=1" } }],
-        "signed/audit.json": [{ status: 302, headers: { location: "http://127.0.0.1:4242/other-origin.json" } }],
-        "other-origin.json": [{ body: { entries: [] } }],
-      },
-    ),
+  it.effect(
+    "behaviours/http_redirect_same_and_cross_origin.json: an audit log on another origin is fetched without the key",
+    () =>
+      run(
+        Effect.gen(function* () {
+          const { getAuditLog } = yield* AdminClient.AdminClient
+          expect(yield* getAuditLog()).toEqual({ entries: [] })
+          const { seen } = yield* HttpScript.HttpScript
+          const requests = seen.slice(1)
+          expect(requests.map(({ url }) => url)).toEqual([
+            "http://server/api/v1/audit?event_type=all",
+            "http://server/signed/audit.json?sig=1",
+            "http://127.0.0.1:4242/other-origin.json",
+          ])
+          // The reference sends the key along.
+          expect(requests.map(({ headers }) => headers["x-api-key"])).toEqual(["tml-a-key", "tml-a-key", undefined])
+        }),
+        {
+          audit: [{ status: 302, headers: { location: "/signed/audit.json?sig=1" } }],
+          "signed/audit.json": [{ status: 302, headers: { location: "http://127.0.0.1:4242/other-origin.json" } }],
+          "other-origin.json": [{ body: { entries: [] } }],
+        },
+      ),
   )
 })

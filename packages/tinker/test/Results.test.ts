@@ -31,7 +31,7 @@ const bytesOf = (answer: Answer) => new Uint8Array(Buffer.from(answer.bodyBase64
 const lastAnswer = (vector: { readonly exchanges: ReadonlyArray<{ readonly response: Answer }> }) =>
   bytesOf(vector.exchanges.map(({ response }) => response).findLast(({ bodyBase64 }) => bodyBase64 !== undefined)!)
 
-/** The recorded result, which the reference made of the same bytes, as JSON of ours would have it. */
+/** The recorded result, which the reference decoded from the same bytes, in the encoded form of our result. */
 const untyped = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(untyped)
   if (typeof value !== "object" || value === null) return value
@@ -50,20 +50,20 @@ const int32 = (...values: ReadonlyArray<number>) => new Uint8Array(Int32Array.fr
 const int64 = (...values: ReadonlyArray<number>) => new Uint8Array(BigInt64Array.from(values, BigInt).buffer)
 
 describe("TrainingResult", () => {
-  it.each(training)("is what the reference makes of the same bytes: %s", (file) => {
+  it.each(training)("TrainingResult decodes what the reference decodes: %s", (file) => {
     const vector = wire(file)
     const result = Either.getOrThrow(TrainingResult.fromProtobuf(lastAnswer(vector)))
     expect(Schema.encodeSync(TrainingResult.TrainingResult)(result)).toEqual(untyped(vector.result))
   })
 
-  it("reads a body that came compressed: behaviours/response_compression.json", () => {
+  it("TrainingResult decodes a compressed response: behaviours/response_compression.json", () => {
     const behaviour = wire("behaviours/response_compression.json")
     const answer = behaviour.script.find((answer: Answer) => answer.bodyBase64 !== undefined)
     const result = Either.getOrThrow(TrainingResult.fromProtobuf(bytesOf(answer)))
     expect(Schema.encodeSync(TrainingResult.TrainingResult)(result)).toEqual(untyped(behaviour.expect.result))
   })
 
-  it("makes the same of JSON", () => {
+  it("TrainingResult decodes JSON to the same result", () => {
     const json = {
       loss_fn_output_type: "pkg.mod:CrossEntropyReturn",
       loss_fn_outputs: [{ logprobs: { data: [-0.5, null], dtype: "float32", shape: [2] } }, {}],
@@ -97,13 +97,13 @@ describe("TrainingResult", () => {
       create(Proto.ForwardBackwardOutputSchema, { lossFnOutputs: [{ fields, numDatums }] }),
     )
 
-  it("counts the datums itself where the server didn't", () => {
+  it("TrainingResult counts the datums if the server did not", () => {
     const result = Either.getOrThrow(TrainingResult.fromProtobuf(message({ logprobs: field })))
     expect(result.outputs.map((output) => Array.from<unknown>(output["logprobs"]!.data))).toEqual([[1, 2], [3]])
     expect(result.outputType).toBe("")
   })
 
-  it("looks into the bytes where they lie aligned, and copies them once where they don't", () => {
+  it("TrainingResult uses aligned bytes in place and copies unaligned bytes once", () => {
     const bytes = message({ logprobs: field })
     const at = (offset: number) => {
       const memory = new Uint8Array(bytes.length + 8)
@@ -118,12 +118,12 @@ describe("TrainingResult", () => {
     expect(found.every(({ once }) => once)).toBe(true)
   })
 
-  it("reads the same from a Node buffer, which slices by another rule", () => {
+  it("TrainingResult decodes the same result from a Node Buffer, which slices differently", () => {
     const bytes = Buffer.concat([Buffer.of(0), message({ logprobs: field })]).subarray(1)
     expect(TrainingResult.fromProtobuf(bytes)).toEqual(TrainingResult.fromProtobuf(new Uint8Array(bytes)))
   })
 
-  it("keeps int64 exact", () => {
+  it("TrainingResult keeps int64 values exact", () => {
     const ids = create(Proto.BatchedTensorSchema, {
       data: new Uint8Array(BigInt64Array.of(2n ** 60n, -1n).buffer),
       offsets: int64(0, 16),
@@ -134,7 +134,7 @@ describe("TrainingResult", () => {
     expect(output?.["ids"]?.shape).toEqual([2])
   })
 
-  it("fails with words, not with an exception, where bytes make no sense", () => {
+  it("TrainingResult reports malformed bytes as a failure with a description", () => {
     const odd = (init: Parameters<typeof create<typeof Proto.BatchedTensorSchema>>[1]) =>
       failure(
         TrainingResult.fromProtobuf(message({ logprobs: create(Proto.BatchedTensorSchema, { ...field, ...init }) })),
@@ -155,7 +155,7 @@ describe("TrainingResult", () => {
     expect(failure(TrainingResult.fromJson({ loss_fn_outputs: [{ logprobs: { data: [1] } }] }))).toContain("dtype")
   })
 
-  it("gives empty objects for datums without fields, but not as many as would fill the memory", () => {
+  it("TrainingResult has empty objects for datums without fields, but limits their number", () => {
     expect(Either.map(TrainingResult.fromProtobuf(message({}, 3n)), ({ outputs }) => outputs)).toEqual(
       Either.right([{}, {}, {}]),
     )
@@ -170,10 +170,10 @@ describe("TrainingResult", () => {
     expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 2n ** 40n)))).toContain("holds 2 datums of")
   })
 
-  describe("read by hand", () => {
-    /** A field that nobody knows: the generated reader passes over it, and the other one gives up. */
-    const stranger = Uint8Array.of(0x78, 1)
-    const unplain = (bytes: Uint8Array) => Uint8Array.from([...bytes, ...stranger])
+  describe("the fast protobuf reader", () => {
+    /** An unknown field: the generated reader skips it, and the fast reader gives up. */
+    const unknownField = Uint8Array.of(0x78, 1)
+    const withUnknownField = (bytes: Uint8Array) => Uint8Array.from([...bytes, ...unknownField])
     const name = fc.oneof(fc.constantFrom("logprobs", "elementwise_loss", "ä", ""), fc.string({ unit: "grapheme" }))
     const named = <A>(value: fc.Arbitrary<A>) =>
       fc.dictionary(
@@ -206,36 +206,36 @@ describe("TrainingResult", () => {
       })
       .map((init) => toBinary(Proto.ForwardBackwardOutputSchema, create(Proto.ForwardBackwardOutputSchema, init)))
 
-    it("is what the generated reader makes of it", () => {
+    it("the fast protobuf reader agrees with the generated reader", () => {
       fc.assert(
         fc.property(messages, (bytes) => {
           const result = TrainingResult.fromProtobuf(bytes)
           expect(Either.isRight(result)).toBe(true)
-          expect(result).toEqual(TrainingResult.fromProtobuf(unplain(bytes)))
+          expect(result).toEqual(TrainingResult.fromProtobuf(withUnknownField(bytes)))
         }),
         { numRuns: 300 },
       )
     })
 
-    it("and where that one stumbles, it does, too", () => {
+    it("the fast protobuf reader fails where the generated reader fails", () => {
       const readable = (bytes: Uint8Array) => Either.try(() => fromBinary(Proto.ForwardBackwardOutputSchema, bytes))
-      let stumbled = 0
+      let failures = 0
       fc.assert(
         fc.property(messages, fc.nat(), fc.nat(255), (bytes, at, byte) => {
           const broken = Uint8Array.from(bytes)
           if (broken.length > 0) broken[at % broken.length] = byte
           const cut = byte % 2 === 0 ? broken : broken.subarray(0, at % (broken.length + 1))
           if (Either.isRight(readable(cut))) return
-          stumbled++
+          failures++
           expect(Either.isLeft(TrainingResult.fromProtobuf(cut))).toBe(true)
         }),
         { numRuns: 500 },
       )
-      expect(stumbled).toBeGreaterThan(20)
+      expect(failures).toBeGreaterThan(20)
     })
   })
 
-  // Random bytes are rarely a message; these are messages whose numbers are random.
+  // Random bytes are rarely a message; these are messages with random numbers.
   const wild = fc
     .record({
       numDatums: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
@@ -266,7 +266,7 @@ describe("TrainingResult", () => {
     )
 
   it.prop(
-    "never throws, whatever the bytes",
+    "TrainingResult.fromProtobuf never throws, whatever the bytes",
     [fc.oneof(fc.uint8Array({ maxLength: 64 }), wild)],
     ([bytes]) => {
       expect(Either.isEither(TrainingResult.fromProtobuf(bytes))).toBe(true)
@@ -286,7 +286,7 @@ describe("TrainingResult", () => {
   }
 
   it.prop(
-    "reads what an independent writer wrote",
+    "TrainingResult decodes what an independent writer encoded",
     { floats, wholes, type: fc.string() },
     ({ floats, wholes, type }) => {
       const metrics = { "loss:sum": Number.NaN, "other:max": Infinity }
@@ -318,11 +318,11 @@ describe("TrainingResult", () => {
 describe("SampleResult", () => {
   const json = Schema.encodeSync(SampleResult.SampleResult)
 
-  it.each(sampling)("is what the reference makes of the same bytes: %s", (file) => {
+  it.each(sampling)("SampleResult decodes what the reference decodes: %s", (file) => {
     const vector = wire(file)
     const result = Either.getOrThrow(SampleResult.fromProtobuf(lastAnswer(vector)))
     expect(json(result)).toEqual(untyped(vector.result))
-    // And JSON says the same.
+    // JSON decodes to the same result.
     const same = Either.getOrThrow(SampleResult.fromJson(vector.result))
     const ids = vector.result.sequences.map((sequence: { readonly sequence_id: string }) => sequence.sequence_id)
     expect(json(same)).toEqual(json(SampleResult.withSequenceIds(result, ids)))
@@ -331,7 +331,7 @@ describe("SampleResult", () => {
   const rows = (topk: SampleResult.TopkLogprobs) =>
     Array.from({ length: topk.length }, (_, position) => SampleResult.topkRow(topk, position))
 
-  it("reads the likeliest tokens where they lie, row by row: null rows, and rows that end early", () => {
+  it("SampleResult reads top-k log probabilities in place, row by row, including null and short rows", () => {
     const { topkPromptLogprobs } = Either.getOrThrow(
       SampleResult.fromProtobuf(
         message({
@@ -366,7 +366,7 @@ describe("SampleResult", () => {
     expect(Schema.encodeSync(SampleResult.TopkLogprobs)(topk)).toEqual(JSON.parse(JSON.stringify(sent)))
   })
 
-  it("refuses likeliest tokens that make no sense, or would fill the memory", () => {
+  it("SampleResult rejects top-k log probabilities that are malformed or too large", () => {
     const bad = (topk_prompt_logprobs: unknown) =>
       failure(SampleResult.fromJson({ sequences: [], topk_prompt_logprobs }))
     expect(bad([null, 5])).toContain("[1]: expected an array, got 5")
@@ -380,7 +380,7 @@ describe("SampleResult", () => {
     expect(bad([null, []])).toBe("no failure")
   })
 
-  it("asks for target log probabilities as the reference does", () => {
+  it("SampleResult encodes the request for target log probabilities as the reference does", () => {
     const { target_prompt_logprobs } = wire("vectors/sample_target_prompt_logprobs_sparse.json").exchanges[0].request
       .body
     const tensor = Either.getOrThrow(
@@ -394,7 +394,7 @@ describe("SampleResult", () => {
 
   const bytes = fc.uint8Array({ maxLength: 300 })
   it.prop(
-    "is read the same by the short reader and by the one that reads everything",
+    "the fast and the generated SampleResult reader agree",
     [
       fc.array(
         fc.record({
@@ -413,17 +413,17 @@ describe("SampleResult", () => {
         ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
         promptCacheHitTokens,
       })
-      // An empty table of the likeliest tokens means none, and is not for the short one.
+      // An empty top-k table means none, and is left to the generated reader.
       const rare = Uint8Array.of(...plain, 0x1a, 0x00)
       const read = (bytes: Uint8Array) => Either.mapLeft(SampleResult.fromProtobuf(bytes), ({ message }) => message)
       expect(read(plain)).toEqual(read(rare))
-      // What breaks off is an error, or less; never a throw.
+      // A truncated message is an error or a shorter result; it never throws.
       expect(Either.isEither(read(plain.subarray(0, cut % (plain.length + 1))))).toBe(true)
     },
     { fastCheck: { numRuns: 300 } },
   )
 
-  it("has nothing where nothing was asked for", () => {
+  it("SampleResult has no values for fields that were not requested", () => {
     const result = Either.getOrThrow(
       SampleResult.fromProtobuf(
         message({
@@ -451,7 +451,7 @@ describe("SampleResult", () => {
     })
   })
 
-  it("makes the same of the JSON of open servers", () => {
+  it("SampleResult decodes the JSON of open servers to the same result", () => {
     const result = Either.getOrThrow(
       SampleResult.fromJson({
         type: "sample",
@@ -470,7 +470,7 @@ describe("SampleResult", () => {
     expect(result.promptCacheHitTokens).toBe(0)
   })
 
-  it("aligns prompt log probabilities that are one short", () => {
+  it("SampleResult aligns prompt log probabilities that are one short", () => {
     const aligned = (prompt_logprobs: ReadonlyArray<number | null>) =>
       Option.map(
         SampleResult.alignPromptLogprobs(
@@ -486,7 +486,7 @@ describe("SampleResult", () => {
     expect(aligned([null, -0.5, -1, -2])).toEqual(Option.some([null, -0.5, -1, -2]))
   })
 
-  it("fails with words where bytes or JSON make no sense", () => {
+  it("SampleResult reports malformed bytes or JSON as a failure with a description", () => {
     const bad = (init: Parameters<typeof message>[0]) => failure(SampleResult.fromProtobuf(message(init)))
     expect(bad({ sequences: [{ stopReason: 2 as never }] })).toContain(
       "not a SampleResponse: the unknown stop reason 2",
@@ -513,7 +513,7 @@ describe("SampleResult", () => {
   })
 
   it.prop(
-    "reads what an independent writer wrote",
+    "SampleResult decodes what an independent writer encoded",
     { sequences: fc.array(sampled), hits: fc.nat(), cells: fc.array(fc.tuple(fc.nat(), fc.float()), { minLength: 1 }) },
     ({ cells, hits, sequences }) => {
       const bytes = message({
@@ -544,7 +544,7 @@ describe("SampleResult", () => {
   )
 
   it.prop(
-    "survives JSON",
+    "SampleResult survives a JSON round trip",
     {
       tokens: fc.array(fc.nat()),
       logprobs: fc.option(fc.float32Array({ noDefaultInfinity: true })),
@@ -569,7 +569,7 @@ describe("SampleResult", () => {
         promptAltTokens: Option.none(),
       }
       expect(SampleResult.fromJson(JSON.parse(JSON.stringify(json(result))))).toEqual(
-        // JSON has one zero only.
+        // JSON has only one zero.
         Either.right(withoutNegativeZero(result)),
       )
     },

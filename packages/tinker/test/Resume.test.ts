@@ -1,4 +1,4 @@
-// What is left when the process of a client dies, and what the next one makes of it.
+// The state left behind when a client's process dies, and how the next process resumes it.
 import { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, FastCheck as fc, Layer, Logger, Option, Redacted, Stream } from "effect"
@@ -19,12 +19,12 @@ type Server = HttpClient.HttpClient | ScriptedServer.ScriptedServer
 
 const quiet = Logger.remove(Logger.defaultLogger)
 
-/** Runs several lives of clients on one server. */
+/** Runs several client processes against one server. */
 const onServer = <A, E>(program: Effect.Effect<A, E, Server>, options?: ScriptedServer.Options) =>
   program.pipe(Effect.provide(Layer.merge(ScriptedServer.layer(options), quiet)), VirtualTime.run)
 
-/** One life, which ends as its program does. */
-const live = <A, E, R>(program: Effect.Effect<A, E, R>, values?: TinkerConfig.Values) =>
+/** One client process, which ends as its program does. */
+const runProcess = <A, E, R>(program: Effect.Effect<A, E, R>, values?: TinkerConfig.Values) =>
   Effect.scoped(program).pipe(Effect.provide(clients(values)))
 
 const service = ServiceClient.ServiceClient
@@ -35,7 +35,7 @@ const datum = (n: number) => ({
   modelInput: [n, n + 1],
   inputs: { targetTokens: [n + 1, n + 2], weights: [1, 0.5] },
 })
-/** The batch of a step: three datums, so that it can be cut. */
+/** The batch for a step: three datums, so that it can be split. */
 const batch = (step: number) => [datum(step), datum(step + 100), datum(step + 200)]
 
 const create = (journal: TrainingJournal.Journal) =>
@@ -44,7 +44,7 @@ const create = (journal: TrainingJournal.Journal) =>
 const resume = (journal: TrainingJournal.Journal) =>
   Effect.flatMap(service, (service) => service.resumeTrainingClient({ journal }))
 
-// A training run, as a program would have it.
+// A typical training program.
 
 const steps = 2
 
@@ -56,17 +56,17 @@ const trainFrom = (client: TrainingClient.Service, startAt: number) =>
     Effect.when(() => startAt < steps),
   )
 
-/** Goes on with what is left: perhaps the second half of a step, then the steps after it. */
-const goOn = ({ client, finishStep, nextStep, pending }: TrainingClient.Resumed) =>
+/** Continues with the remaining work: possibly the second half of a step, then the following steps. */
+const continueRun = ({ client, finishStep, nextStep, pending }: TrainingClient.Resumed) =>
   Effect.gen(function* () {
     yield* finishStep(adam)
     yield* trainFrom(client, nextStep)
     yield* Effect.forEach(pending, ({ future }) => future.await, { discard: true })
   })
 
-/** What the server has done to the model; probes change nothing and don't count. */
+/** What the server has applied to the model; probes change nothing and don't count. */
 const done = Effect.gen(function* () {
-  // For what it has accepted and not yet done.
+  // Lets the server finish the operations it has accepted.
   yield* Effect.sleep("1 minute")
   const { models } = yield* ScriptedServer.ScriptedServer
   const [model, another] = yield* models
@@ -78,9 +78,9 @@ const done = Effect.gen(function* () {
   }
 })
 
-// A life that ends without a word.
+// A process that is killed.
 
-/** Counts what passes between a client and the world, and cuts it off at one moment. */
+/** Counts the events between a client and its environment, and cuts the client off at one of them. */
 class World {
   events: Array<string> = []
   dead = false
@@ -91,7 +91,7 @@ class World {
     this.isEnd = isEnd
   }
 
-  /** Tells whether the client is still there. */
+  /** Returns whether the client is still alive. */
   readonly passes = (event: string): Effect.Effect<boolean> =>
     Effect.sync(() => {
       if (this.dead) return false
@@ -123,11 +123,11 @@ class World {
     )
 }
 
-/** A life in a world that may end it. */
-const liveIn = <A, E, R>(world: World, program: Effect.Effect<A, E, R>) =>
+/** A client process in a world that can kill it. */
+const runProcessIn = <A, E, R>(world: World, program: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const http = world.http(yield* HttpClient.HttpClient)
-    return yield* live(program).pipe(
+    return yield* runProcess(program).pipe(
       Effect.asSome,
       Effect.raceFirst(Effect.as(Deferred.await(world.died), Option.none<A>())),
       Effect.provideService(HttpClient.HttpClient, http),
@@ -137,13 +137,13 @@ const liveIn = <A, E, R>(world: World, program: Effect.Effect<A, E, R>) =>
 const serial = { fwdbwd_max_chunk_len: 1 }
 const parallel = { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: true }
 
-/** What happens in a run of which nothing is disturbed, and what comes of it. */
-const undisturbed = (options: ScriptedServer.Options) =>
+/** The events and the outcome of a run without a crash. */
+const completeRun = (options: ScriptedServer.Options) =>
   onServer(
     Effect.gen(function* () {
       const world = new World()
       const journal = world.journal(yield* TrainingJournal.memory)
-      yield* liveIn(
+      yield* runProcessIn(
         world,
         Effect.flatMap(create(journal), (client) => trainFrom(client, 0)),
       )
@@ -152,8 +152,8 @@ const undisturbed = (options: ScriptedServer.Options) =>
     options,
   )
 
-/** A run whose first lives end at these moments, and that is then left in peace. */
-const disturbed = (options: ScriptedServer.Options, deaths: ReadonlyArray<number>) =>
+/** A run whose first processes die at these events; the last one is not killed. */
+const killedRun = (options: ScriptedServer.Options, deaths: ReadonlyArray<number>) =>
   onServer(
     Effect.gen(function* () {
       const memory = yield* TrainingJournal.memory
@@ -162,11 +162,11 @@ const disturbed = (options: ScriptedServer.Options, deaths: ReadonlyArray<number
         const world = new World((_, index) => index === diesAt)
         const journal = world.journal(memory)
         const ended = yield* Effect.either(
-          liveIn(
+          runProcessIn(
             world,
             life === 0
               ? Effect.flatMap(create(journal), (client) => trainFrom(client, 0))
-              : Effect.flatMap(resume(journal), goOn),
+              : Effect.flatMap(resume(journal), continueRun),
           ),
         )
         if (ended._tag === "Right") continue
@@ -187,37 +187,37 @@ const causeOf = ({ pass, update }: TrainingClient.StepFailed): TinkerError.Train
     : new TinkerError.ClientClosed({ operation: "?" })
 }
 
-/** For many lives on a busy machine, in milliseconds. */
+/** In milliseconds; many processes on a busy machine take long. */
 const patience = 300_000
 
 const modes = ["dedupe", "nextOnly", "anything"] as const
 
-/** The whole set, for `test:all`. */
+/** `test:all` runs every case. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
-describe("a client that dies at any moment", () => {
+describe("a client killed at any event", () => {
   const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i)
-  /** Before it is written down there is nothing to go on with. */
+  /** Before the journal is opened there is nothing to resume. */
   const firstDeath = (events: ReadonlyArray<string>) => events.indexOf("after writing Opened")
   const deaths = (events: ReadonlyArray<string>) =>
     range(firstDeath(events), events.length).filter((_, i) => isFull || i % 4 === 0)
 
   for (const [name, flags] of Object.entries({ plain: {}, serial, parallel })) {
     for (const mode of modes) {
-      // Only the next number is taken there: out of order is not possible.
+      // This mode accepts only the next number, so requests cannot arrive out of order.
       if (mode === "nextOnly" && name === "parallel") continue
       it.effect(
-        `is resumed and does everything once, or says that it does not know (${name}, ${mode})`,
+        `a killed run is resumed and applies everything once, or reports an unknown outcome (${name}, ${mode})`,
         () =>
           Effect.gen(function* () {
             const options: ScriptedServer.Options = { mode, flags, work: "3 seconds" }
-            const whole = yield* undisturbed(options)
+            const whole = yield* completeRun(options)
             expect(whole.applied.length).toBe(steps * (name === "plain" ? 2 : 4))
             const endings = { done: 0, unknown: 0 }
             for (const diesAt of deaths(whole.events)) {
-              const { applied, broken, gradient, weights } = yield* disturbed(options, [diesAt])
+              const { applied, broken, gradient, weights } = yield* killedRun(options, [diesAt])
               const when = `death at ${diesAt}, ${whole.events[diesAt]}`
-              // Never twice, and never something else.
+              // Never twice, and never anything else.
               expect(new Set(applied).size, when).toBe(applied.length)
               if (name !== "parallel") expect(applied, when).toEqual(whole.applied.slice(0, applied.length))
               if (broken === undefined) {
@@ -227,7 +227,7 @@ describe("a client that dies at any moment", () => {
               } else {
                 endings.unknown++
                 expect(broken.applied, when).toBe("unknown")
-                // It is this one that may have been done or not.
+                // This is the operation that may or may not have been applied.
                 if (name !== "parallel") expect([broken.seq - 1, broken.seq], when).toContain(applied.length)
               }
             }
@@ -241,18 +241,18 @@ describe("a client that dies at any moment", () => {
   }
 
   it.effect(
-    "may die again and again",
+    "a run can be killed repeatedly and still applies everything once",
     () =>
       Effect.gen(function* () {
         const options: ScriptedServer.Options = { flags: serial, work: "3 seconds" }
-        const whole = yield* undisturbed(options)
+        const whole = yield* completeRun(options)
         const from = firstDeath(whole.events)
         const deaths = fc.tuple(
           fc.integer({ min: from, max: whole.events.length - 1 }),
           fc.array(fc.integer({ min: 0, max: 30 }), { minLength: 1, maxLength: 4 }),
         )
         for (const [first, more] of fc.sample(deaths, { numRuns: isFull ? 25 : 8, seed: 7 })) {
-          const { applied, broken, weights } = yield* disturbed(options, [first, ...more])
+          const { applied, broken, weights } = yield* killedRun(options, [first, ...more])
           expect(broken).toBeUndefined()
           expect(applied, `deaths at ${[first, ...more].join()}`).toEqual(whole.applied)
           expect(weights).toEqual(whole.weights)
@@ -262,14 +262,14 @@ describe("a client that dies at any moment", () => {
   )
 })
 
-/** A life that ends at an event that begins like this, after so many others of the kind. */
+/** A world that kills its client at the nth event with this prefix. */
 const diesAt = (event: string, nth = 1) => {
   let seen = 0
   return new World((happened) => happened.startsWith(event) && ++seen === nth)
 }
 
-/** Goes through one life that dies, and begins the next. */
-const found = <A, E, R>(
+/** Runs one process that is killed, then resumes in the next. */
+const resumedAfter = <A, E, R>(
   world: World,
   first: (client: TrainingClient.Service) => Effect.Effect<unknown, unknown>,
   then: (resumed: TrainingClient.Resumed) => Effect.Effect<A, E, R>,
@@ -283,13 +283,13 @@ const found = <A, E, R>(
       ),
       (client) => Effect.zipRight(Effect.either(first(client)), Effect.never),
     )
-    expect(yield* liveIn(world, life)).toEqual(Option.none())
-    return yield* live(Effect.flatMap(resume(memory), then))
+    expect(yield* runProcessIn(world, life)).toEqual(Option.none())
+    return yield* runProcess(Effect.flatMap(resume(memory), then))
   })
 
 const server = ScriptedServer.ScriptedServer
 const fault = (fault: ScriptedServer.Fault) => Effect.flatMap(server, (server) => server.fault(fault))
-/** What was sent, as e.g. `1 forward_backward`, in order, without asking for results. */
+/** The sequenced requests, in order, e.g. `1 forward_backward`. */
 const sent = Effect.map(
   Effect.flatMap(server, ({ requests }) => requests),
   (seen) => seen.flatMap(({ operation, seq }) => (seq === undefined ? [] : [`${seq} ${operation}`])),
@@ -306,27 +306,35 @@ const brief = ({ completed, pending }: TrainingClient.Resumed) => ({
 const pass = (client: TrainingClient.Service, step: number) =>
   client.forwardBackward(batch(step), Loss.crossEntropy, { tag: `step ${step}` })
 
-describe("the next life is told", () => {
+describe("what resume reports", () => {
   const tag = Option.some("step 0")
   const underway = [
     ["pass", "forward_backward", "1", tag],
     ["update", "optim_step", "2", tag],
   ]
   const cases: ReadonlyArray<readonly [string, () => World, ReturnType<typeof brief>]> = [
-    ["nothing of what was queued", () => diesAt("before writing Intent"), { completed: [], pending: [] }],
     [
-      "of what was written down and not sent",
+      "resume reports nothing for an operation that was only queued",
+      () => diesAt("before writing Intent"),
+      { completed: [], pending: [] },
+    ],
+    [
+      "resume reports an operation that was journaled and not sent as pending",
       () => diesAt("before sending forward_backward"),
       { completed: [], pending: underway.slice(0, 1) },
     ],
     [
-      "of what was sent and whose answer was lost",
+      "resume reports an operation whose response was lost as pending",
       () => diesAt("after sending optim_step"),
       { completed: [], pending: underway },
     ],
-    ["of what was acknowledged", () => diesAt("after writing Acknowledged", 2), { completed: [], pending: underway }],
     [
-      "of what was settled",
+      "resume reports an acknowledged operation as pending",
+      () => diesAt("after writing Acknowledged", 2),
+      { completed: [], pending: underway },
+    ],
+    [
+      "resume reports a settled operation as completed",
       () => diesAt("after writing Settled"),
       { completed: [["forward_backward", "1", true, tag]], pending: underway.slice(1) },
     ],
@@ -334,7 +342,7 @@ describe("the next life is told", () => {
   for (const [name, world, expected] of cases) {
     it.effect(name, () =>
       onServer(
-        found(
+        resumedAfter(
           world(),
           (client) => client.trainStep(batch(0), Loss.crossEntropy, adam, { tag: "step 0" }),
           (resumed) =>
@@ -344,7 +352,7 @@ describe("the next life is told", () => {
                 const result = yield* future.await
                 if (kind === "pass") expect(result).toMatchObject({ metrics: { "loss:sum": expect.any(Number) } })
               }
-              // And the numbers go on.
+              // The numbering continues.
               yield* resumed.client.optimStep(adam)
               const count = expected.completed.length + expected.pending.length
               expect(yield* applied).toEqual([...whole.slice(0, count), `${count + 1} optim_step`])
@@ -356,17 +364,17 @@ describe("the next life is told", () => {
   }
   const whole = ["1 forward_backward", "2 optim_step"]
 
-  it.effect("the results of a batch in the order of its pieces, whichever was sent again", () =>
+  it.effect("resumed results of a batch are in chunk order, whichever chunk was sent again", () =>
     Effect.gen(function* () {
       for (const flags of [serial, parallel]) {
         const result = yield* onServer(
-          live(Effect.flatMap(Effect.flatMap(TrainingJournal.memory, create), (client) => pass(client, 0))),
+          runProcess(Effect.flatMap(Effect.flatMap(TrainingJournal.memory, create), (client) => pass(client, 0))),
           { flags },
         )
         expect(result.outputs.length).toBe(3)
         for (const nth of [1, 2, 3]) {
           const resumed = yield* onServer(
-            found(
+            resumedAfter(
               diesAt("after sending forward_backward", nth),
               (client) => pass(client, 0),
               ({ pending: [only] }) =>
@@ -383,11 +391,11 @@ describe("the next life is told", () => {
     }),
   )
 
-  it.effect("that what failed before has used its number, and how it failed", () =>
+  it.effect("resume reports an operation that failed before, which has used its number", () =>
     onServer(
       Effect.gen(function* () {
         yield* fault({ on: "forward_backward", failFuture: { error: "no", category: "user" } })
-        yield* found(
+        yield* resumedAfter(
           diesAt("after writing Settled"),
           (client) => pass(client, 0),
           (resumed) =>
@@ -404,9 +412,9 @@ describe("the next life is told", () => {
     ),
   )
 
-  it.effect("of saves that were under way, and they are where to go back to", () =>
+  it.effect("resume returns pending saves, and a finished save becomes the last checkpoint", () =>
     onServer(
-      found(
+      resumedAfter(
         diesAt("after sending retrieve_future", 2),
         (client) =>
           Effect.all([client.saveState("a"), client.saveWeightsForSampler("b")], { concurrency: "unbounded" }),
@@ -428,12 +436,12 @@ describe("the next life is told", () => {
   )
 })
 
-describe("numbers go on", () => {
-  it.effect("after a batch that was not written down as a whole, none of which is sent", () =>
+describe("numbering after resume", () => {
+  it.effect("after resume a batch that was journaled only in part is not sent and uses no numbers", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
-        // The disk takes one record of three.
+        // The disk stores one of three records.
         const torn: TrainingJournal.Journal = {
           read: memory.read,
           append: (entries) =>
@@ -444,9 +452,9 @@ describe("numbers go on", () => {
                 )
               : memory.append(entries),
         }
-        const failed = yield* Effect.flip(live(Effect.flatMap(create(torn), (client) => pass(client, 0))))
+        const failed = yield* Effect.flip(runProcess(Effect.flatMap(create(torn), (client) => pass(client, 0))))
         expect(failed._tag).toBe("JournalFailed")
-        yield* live(
+        yield* runProcess(
           Effect.gen(function* () {
             const resumed = yield* resume(memory)
             expect(brief(resumed)).toEqual({ completed: [], pending: [] })
@@ -454,8 +462,8 @@ describe("numbers go on", () => {
           }),
         )
         expect(yield* sent).toEqual(["1 optim_step"])
-        // Nor is it there for the life after that.
-        expect(brief(yield* live(resume(memory)))).toEqual({
+        // The next resume does not see it either.
+        expect(brief(yield* runProcess(resume(memory)))).toEqual({
           completed: [["optim_step", "1", true, Option.none()]],
           pending: [],
         })
@@ -464,11 +472,11 @@ describe("numbers go on", () => {
     ),
   )
 
-  it.effect("on a server that does not count what failed", () =>
+  it.effect("numbering continues after resume on a server that does not count failed operations", () =>
     onServer(
       Effect.gen(function* () {
         yield* fault({ on: "optim_step", failFuture: { error: "no", category: "server" } })
-        yield* found(
+        yield* resumedAfter(
           diesAt("after writing Settled", 2),
           (client) => Effect.zipRight(pass(client, 0), client.optimStep(adam)),
           ({ client }) => client.optimStep(adam),
@@ -479,14 +487,14 @@ describe("numbers go on", () => {
     ),
   )
 
-  it.effect("on a server that counts what it refused", () =>
+  it.effect("numbering continues after resume on a server that counts rejected requests", () =>
     onServer(
       Effect.gen(function* () {
         yield* fault({ on: "optim_step", status: 400, body: { detail: "no" } })
-        yield* found(
+        yield* resumedAfter(
           diesAt("after writing Withdrawn"),
           (client) => Effect.zipRight(pass(client, 0), client.optimStep(adam)),
-          // Something else: the same again would be refused again.
+          // A different request: the same one would be rejected again.
           ({ client }) => client.optimStep(Optimizer.adam({ learningRate: 1e-4 })),
         )
         expect(yield* applied).toEqual(["1 forward_backward", "3 optim_step"])
@@ -495,10 +503,10 @@ describe("numbers go on", () => {
     ),
   )
 
-  it.effect("with what was learnt about the server", () =>
+  it.effect("resume keeps what the client learned about the server", () =>
     onServer(
       Effect.gen(function* () {
-        yield* found(
+        yield* resumedAfter(
           diesAt("after writing Settled"),
           (client) => pass(client, 0),
           ({ client }) => pass(client, 1),
@@ -511,16 +519,16 @@ describe("numbers go on", () => {
     ),
   )
 
-  it.effect("for models and samplers of each life, apart from those of the others", () =>
+  it.effect("models and samplers of each resumed process get numbers of their own", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
         const sample = (client: TrainingClient.Service) =>
           Effect.zipRight(client.saveWeightsAndGetSamplingClient(), client.saveWeightsAndGetSamplingClient())
-        yield* Effect.exit(live(Effect.zipRight(Effect.flatMap(create(memory), sample), Effect.interrupt)))
+        yield* Effect.exit(runProcess(Effect.zipRight(Effect.flatMap(create(memory), sample), Effect.interrupt)))
         for (let life = 0; life < 2; life++)
           yield* Effect.exit(
-            live(
+            runProcess(
               Effect.zipRight(
                 Effect.flatMap(resume(memory), ({ client }) => sample(client)),
                 Effect.interrupt,
@@ -537,11 +545,11 @@ describe("numbers go on", () => {
     ),
   )
 
-  it.effect("after more steps than fit into the arguments of a function", () =>
+  it.effect("resume handles more steps than fit into the arguments of a function", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
-        yield* Effect.exit(live(Effect.zipRight(create(memory), Effect.interrupt)))
+        yield* Effect.exit(runProcess(Effect.zipRight(create(memory), Effect.interrupt)))
         const count = 150_000
         yield* memory.append(
           Array.from({ length: count }, (_, i): TrainingJournal.Entry => ({
@@ -564,7 +572,7 @@ describe("numbers go on", () => {
             record: { _tag: "Settled", seq: i + 1, succeeded: true },
           })),
         )
-        yield* live(
+        yield* runProcess(
           Effect.gen(function* () {
             const { client, completed } = yield* resume(memory)
             expect(completed.length).toBe(count)
@@ -577,12 +585,12 @@ describe("numbers go on", () => {
   )
 })
 
-describe("what was in doubt", () => {
-  it.effect("is not sent again if its request was not kept", () =>
+describe("operations with an unknown outcome", () => {
+  it.effect("resume fails with SequenceBroken if the request in doubt was not journaled", () =>
     Effect.gen(function* () {
       const error = yield* onServer(
         Effect.flip(
-          found(
+          resumedAfter(
             diesAt("after sending optim_step"),
             (client) => client.optimStep(adam),
             () => Effect.void,
@@ -594,11 +602,11 @@ describe("what was in doubt", () => {
     }),
   )
 
-  it.effect("is not sent again if it held a secret", () =>
+  it.effect("resume does not resend a request that contained a secret", () =>
     onServer(
       Effect.gen(function* () {
         const error = yield* Effect.flip(
-          found(
+          resumedAfter(
             diesAt("after sending load_weights"),
             (client) =>
               Effect.flatMap(client.saveState("a"), ({ path }) =>
@@ -614,10 +622,10 @@ describe("what was in doubt", () => {
     ),
   )
 
-  it.effect("is sent again bit by bit, with the same key", () =>
+  it.effect("resume resends a request byte for byte with the same idempotency key", () =>
     onServer(
       Effect.gen(function* () {
-        yield* found(
+        yield* resumedAfter(
           diesAt("after sending forward_backward"),
           (client) => pass(client, 0),
           () => Effect.void,
@@ -637,14 +645,14 @@ describe("what was in doubt", () => {
   )
 })
 
-describe("a batch that was accepted in part", () => {
+describe("partially accepted batches", () => {
   const partial = (
     then: (resumed: TrainingClient.Resumed) => Effect.Effect<void, unknown, ScriptedServer.ScriptedServer>,
   ) =>
     onServer(
       Effect.gen(function* () {
         yield* fault({ on: "forward_backward", nth: 3, status: 400, body: { detail: "no" } })
-        yield* found(
+        yield* resumedAfter(
           diesAt("after writing Withdrawn"),
           (client) => Effect.zipRight(client.saveState("a"), pass(client, 0)),
           then,
@@ -653,7 +661,7 @@ describe("a batch that was accepted in part", () => {
       { flags: serial },
     )
 
-  it.effect("is still one in the next life", () =>
+  it.effect("a partially accepted batch is still partial after resume", () =>
     partial(({ client, pending }) =>
       Effect.gen(function* () {
         expect(pending.map(({ seqs }) => seqs)).toEqual([[2, 3]])
@@ -666,7 +674,7 @@ describe("a batch that was accepted in part", () => {
     ),
   )
 
-  it.effect("is put an end to by going back to a checkpoint", () =>
+  it.effect("loading a checkpoint resolves a partially accepted batch after resume", () =>
     partial(({ client }) =>
       Effect.gen(function* () {
         yield* client.loadState(`tinker://${client.modelId}/weights/a`)
@@ -677,35 +685,35 @@ describe("a batch that was accepted in part", () => {
   )
 })
 
-describe("there is nothing to go on with", () => {
-  it.effect("in an empty journal", () =>
+describe("resume failures", () => {
+  it.effect("resume fails for an empty journal", () =>
     onServer(
       Effect.gen(function* () {
-        const error = yield* Effect.flip(live(Effect.flatMap(TrainingJournal.memory, resume)))
+        const error = yield* Effect.flip(runProcess(Effect.flatMap(TrainingJournal.memory, resume)))
         expect(error).toMatchObject({ _tag: "JournalFailed", reason: "Empty" })
         expect(yield* Effect.flatMap(server, ({ sessions }) => sessions)).toEqual([])
       }),
     ),
   )
 
-  it.effect("in the journal of another server", () =>
+  it.effect("resume fails for the journal of another server", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
-        yield* Effect.exit(live(Effect.zipRight(create(memory), Effect.interrupt)))
-        const error = yield* Effect.flip(live(resume(memory), { baseUrl: "http://another" }))
+        yield* Effect.exit(runProcess(Effect.zipRight(create(memory), Effect.interrupt)))
+        const error = yield* Effect.flip(runProcess(resume(memory), { baseUrl: "http://another" }))
         expect(error).toMatchObject({ _tag: "InvalidConfig", setting: "baseUrl" })
         expect(error.message).toContain("http://server")
       }),
     ),
   )
 
-  it.effect("in a session that is gone, and the last checkpoint is named", () =>
+  it.effect("resume of a lost session fails with SessionLost and names the last checkpoint", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
         yield* Effect.exit(
-          live(
+          runProcess(
             Effect.zipRight(
               Effect.flatMap(create(memory), (client) => client.saveState("a")),
               Effect.interrupt,
@@ -714,7 +722,7 @@ describe("there is nothing to go on with", () => {
         )
         yield* Effect.flatMap(server, ({ endSession }) => endSession())
         const [session] = yield* Effect.flatMap(server, ({ sessions }) => sessions)
-        const error = yield* Effect.flip(live(resume(memory)))
+        const error = yield* Effect.flip(runProcess(resume(memory)))
         expect(error).toBeInstanceOf(TinkerError.SessionLost)
         expect(error).toMatchObject({
           _tag: "SessionLost",
@@ -728,45 +736,45 @@ describe("there is nothing to go on with", () => {
   )
 })
 
-describe("the session is ended", () => {
+describe("finishing the session", () => {
   const states = Effect.flatMap(server, ({ sessions }) => Effect.map(sessions, (all) => all.map(({ state }) => state)))
   const boom = new TinkerError.InvalidInput({ path: "a", problem: "b" })
 
-  it.effect("by a life that succeeds, and by no other", () =>
+  it.effect("with a journal only a process that succeeds finishes the session", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
         const endings = [Effect.interrupt, Effect.fail(boom), Effect.die("boom")]
-        yield* Effect.exit(live(Effect.zipRight(create(memory), Effect.fail(boom))))
+        yield* Effect.exit(runProcess(Effect.zipRight(create(memory), Effect.fail(boom))))
         expect(yield* states).toEqual(["active"])
         for (const ending of endings) {
-          yield* Effect.exit(live(Effect.zipRight(resume(memory), ending)))
+          yield* Effect.exit(runProcess(Effect.zipRight(resume(memory), ending)))
           expect(yield* states).toEqual(["active"])
         }
-        yield* live(resume(memory))
+        yield* runProcess(resume(memory))
         expect(yield* states).toEqual(["success"])
       }),
     ),
   )
 
-  it.effect("by no life that could not begin", () =>
+  it.effect("a process that fails to resume does not finish the session", () =>
     onServer(
       Effect.gen(function* () {
         const memory = yield* TrainingJournal.memory
-        yield* Effect.exit(live(Effect.zipRight(create(memory), Effect.interrupt)))
+        yield* Effect.exit(runProcess(Effect.zipRight(create(memory), Effect.interrupt)))
         const full = new TinkerError.JournalFailed({ reason: "Write", detail: "full" })
-        const error = yield* Effect.flip(live(resume({ read: memory.read, append: () => full })))
+        const error = yield* Effect.flip(runProcess(resume({ read: memory.read, append: () => full })))
         expect(error).toEqual(full)
         expect(yield* states).toEqual(["active"])
       }),
     ),
   )
 
-  it.effect("by a failure without a journal, as ever", () =>
+  it.effect("without a journal a failed process finishes the session as errored", () =>
     onServer(
       Effect.gen(function* () {
         const client = Effect.flatMap(service, (service) => service.createLoraTrainingClient({ baseModel }))
-        yield* Effect.exit(live(Effect.zipRight(client, Effect.fail(boom))))
+        yield* Effect.exit(runProcess(Effect.zipRight(client, Effect.fail(boom))))
         expect(yield* states).toEqual(["errored"])
       }),
     ),

@@ -6,28 +6,28 @@ const now = Date.UTC(2026, 10, 16, 12, 0, 0)
 const parse = (headers: Record<string, string>) =>
   Option.map(RetryPolicy.parseRetryAfter(headers, now), Duration.toMillis)
 
-describe("parseRetryAfter", () => {
-  it("prefers retry-after-ms, then reads seconds with fractions", () => {
+describe("RetryPolicy.parseRetryAfter", () => {
+  it("parseRetryAfter prefers retry-after-ms, then reads seconds with fractions", () => {
     expect(parse({ "retry-after-ms": "250", "retry-after": "5" })).toEqual(Option.some(250))
     expect(parse({ "retry-after": "5" })).toEqual(Option.some(5000))
     expect(parse({ "retry-after": "0.25" })).toEqual(Option.some(250))
     expect(parse({ "retry-after-ms": "soon", "retry-after": "1" })).toEqual(Option.some(1000))
   })
 
-  it("reads all three forms of an HTTP date", () => {
+  it("parseRetryAfter reads all three forms of an HTTP date", () => {
     expect(parse({ "retry-after": "Mon, 16 Nov 2026 12:00:30 GMT" })).toEqual(Option.some(30_000))
     expect(parse({ "retry-after": "Monday, 16-Nov-26 12:00:30 GMT" })).toEqual(Option.some(30_000))
     expect(parse({ "retry-after": "Mon Nov 16 12:00:30 2026" })).toEqual(Option.some(30_000))
     expect(parse({ "retry-after": "Tue Nov  3 12:00:30 2026" })).toEqual(Option.some(0))
   })
 
-  it("takes a two-digit year of more than 50 years ahead for the past", () => {
-    // 94 would be 2094, 68 years ahead: 1994.
+  it("parseRetryAfter reads a two-digit year more than 50 years ahead as a past year", () => {
+    // 94 would be 2094, 68 years ahead, so it means 1994.
     expect(parse({ "retry-after": "Sunday, 06-Nov-94 08:49:37 GMT" })).toEqual(Option.some(0))
     expect(Option.getOrThrow(parse({ "retry-after": "Sunday, 06-Nov-70 08:49:37 GMT" }))).toBeGreaterThan(0)
   })
 
-  it("reads nothing else", () => {
+  it("parseRetryAfter ignores any other text", () => {
     const bad = [
       "",
       "soon",
@@ -44,7 +44,7 @@ describe("parseRetryAfter", () => {
   })
 
   it.prop(
-    "reads back every date that it could be sent",
+    "parseRetryAfter reads every HTTP date that a server can send",
     [FastCheck.integer({ min: 0, max: 4_000_000_000 })],
     ([seconds]) => {
       const date = new Date(seconds * 1000)
@@ -54,7 +54,7 @@ describe("parseRetryAfter", () => {
   )
 })
 
-/** When the policy lets each of these errors be followed by another attempt, in milliseconds from the first. */
+/** The number of errors that the policy retries, or that it gave up. */
 const delays = (options: RetryPolicy.Options, errors: ReadonlyArray<TinkerError.TinkerError>) =>
   Effect.gen(function* () {
     const driver = yield* Schedule.driver(RetryPolicy.make(options))
@@ -68,8 +68,8 @@ const delays = (options: RetryPolicy.Options, errors: ReadonlyArray<TinkerError.
     return starts.length
   })
 
-describe("make", () => {
-  it.effect("takes its jitter from Effect's Random, so that it can be pinned", () =>
+describe("RetryPolicy.make", () => {
+  it.effect("RetryPolicy.make takes its jitter from Effect's Random, so that tests can seed it", () =>
     Effect.gen(function* () {
       const first = (seed: string) =>
         Effect.gen(function* () {
@@ -84,7 +84,7 @@ describe("make", () => {
     }),
   )
 
-  it.effect("does not count the wait for billing into the 300 s", () =>
+  it.effect("a billing pause does not count toward the 300 s time limit", () =>
     Effect.gen(function* () {
       const paused = new TinkerError.BillingPaused({ operation: "x" })
       const long = Array.from({ length: 12 }, () => paused)
@@ -93,7 +93,7 @@ describe("make", () => {
     }),
   )
 
-  it.effect("counts the 300 s from the start of the first attempt, not from its end", () =>
+  it.effect("the 300 s time limit starts with the first attempt, not with its failure", () =>
     Effect.gen(function* () {
       const late = (seconds: number) =>
         new TinkerError.Unavailable({ operation: "x", reason: "Timeout", elapsed: Duration.seconds(seconds) })
@@ -111,10 +111,10 @@ const unavailable = (retryAfter?: number) =>
   })
 const start = { retries: 0, elapsed: 0, billingElapsed: 0, random: 0 }
 
-describe("decide", () => {
+describe("RetryPolicy.decide", () => {
   const decide = RetryPolicy.decide()
 
-  it("is nearly at once, then doubles from half a second to ten, with up to a quarter off", () => {
+  it("delays start almost at zero, then double from 0.5 s to 10 s, minus up to 25% jitter", () => {
     const delays = [0, 1, 2, 3, 4, 5, 6].map((retries) => decide(unavailable(), { ...start, retries }))
     expect(delays).toEqual([20, 250, 1000, 2000, 4000, 8000, 10_000].map(Option.some))
     expect(decide(unavailable(), { ...start, random: 0.5 })).toEqual(Option.some(17.5))
@@ -122,29 +122,29 @@ describe("decide", () => {
     expect(decide(limited, start)).toEqual(Option.some(500))
   })
 
-  it("obeys the server within (0, 60] s and ignores it beyond", () => {
+  it("RetryPolicy.decide honors retry-after within (0, 60] s and ignores other values", () => {
     expect(decide(unavailable(60), start)).toEqual(Option.some(60_000))
     expect(decide(unavailable(61), start)).toEqual(Option.some(20))
     expect(decide(unavailable(0), start)).toEqual(Option.some(20))
   })
 
-  it("has one budget of retries and time", () => {
+  it("RetryPolicy.decide gives up after the maximum number of retries or the time limit", () => {
     expect(decide(unavailable(), { ...start, retries: 9 })).toEqual(Option.some(10_000))
     expect(decide(unavailable(), { ...start, retries: 10 })).toEqual(Option.none())
     expect(decide(unavailable(), { ...start, elapsed: 299_980 })).toEqual(Option.some(20))
     expect(decide(unavailable(), { ...start, elapsed: 299_981 })).toEqual(Option.none())
   })
 
-  it("waits out a billing stop on a budget of its own", () => {
+  it("a billing pause has its own time limit", () => {
     const paused = new TinkerError.BillingPaused({ operation: "x" })
     expect(decide(paused, { ...start, retries: 10, elapsed: 1e6 })).toEqual(Option.some(5000))
     expect(decide(paused, { ...start, billingElapsed: 3_599_999 })).toEqual(Option.some(5000))
     expect(decide(paused, { ...start, billingElapsed: 3_600_000 })).toEqual(Option.none())
-    const told = new TinkerError.BillingPaused({ operation: "x", shouldRetry: Option.some(false) })
-    expect(decide(told, start)).toEqual(Option.none())
+    const final = new TinkerError.BillingPaused({ operation: "x", shouldRetry: Option.some(false) })
+    expect(decide(final, start)).toEqual(Option.none())
   })
 
-  it("never repeats what can't end otherwise", () => {
+  it("RetryPolicy.decide never retries a permanent error", () => {
     expect(decide(new TinkerError.NotFound({ operation: "x" }), start)).toEqual(Option.none())
     expect(decide(new TinkerError.InvalidInput({ path: "x", problem: "y" }), start)).toEqual(Option.none())
   })

@@ -1,4 +1,4 @@
-// The table "Who retries what" of docs/errors-and-retries.md, row by row, over every endpoint there is.
+// Tests every row of the table "Who retries what" in docs/errors-and-retries.md, for all endpoints.
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { RetryPolicy, TinkerConfig } from "effect-tinker"
@@ -17,9 +17,9 @@ const named = (predicate: (row: Row) => boolean) =>
     .map((row) => row.operation)
     .toSorted()
 
-/** How often an endpoint of this row's kind is sent when every answer is `reply`. */
+/** The number of times an endpoint like this row is sent when every answer is `reply`. */
 const attempts = (row: Row, reply: HttpScript.Reply) => {
-  // Only what the transport reads of a row matters here, so that every row can be asked without an input of its own.
+  // Keeps only the properties that the transport reads, so that every endpoint can be called without an input.
   const { "~types": _, ...rest } = row
   const probe: Endpoint.Endpoint<object, unknown> = {
     ...rest,
@@ -49,8 +49,8 @@ const attempts = (row: Row, reply: HttpScript.Reply) => {
     VirtualTime.run,
   )
 }
-describe("who retries what", () => {
-  it("has each endpoint in the row that the table says", () => {
+describe("retries per endpoint", () => {
+  it("each endpoint has the retry class that the table documents", () => {
     expect(named((row) => row.retry === "none")).toEqual(
       [
         "asample",
@@ -78,21 +78,23 @@ describe("who retries what", () => {
     )
   })
 
-  /** How often each class sends when every answer has this status. */
+  /** The number of attempts per status when every answer has that status. */
   const expected = (row: Row) => {
     const all = row.retry === "none" ? 1 : 3
     return { 503: all, 429: all, 408: all, 409: row.sequenced ? 1 : all, 402: row.retry === "standard" ? 3 : 1, 422: 1 }
   }
 
-  it.effect.each(endpoints.map((row) => [`${row.method} ${row.path}`, row] as const))("%s", ([, row]) =>
-    Effect.forEach(Object.entries(expected(row)), ([status, times]) =>
-      Effect.map(attempts(row, { status: Number(status), body: { detail: "x" } }), (sent) =>
-        expect(sent, status).toBe(times),
+  it.effect.each(endpoints.map((row) => [`${row.method} ${row.path}`, row] as const))(
+    "%s is retried as the table documents",
+    ([, row]) =>
+      Effect.forEach(Object.entries(expected(row)), ([status, times]) =>
+        Effect.map(attempts(row, { status: Number(status), body: { detail: "x" } }), (sent) =>
+          expect(sent, status).toBe(times),
+        ),
       ),
-    ),
   )
 
-  it.effect("a lost connection is retried, and so is a refused one", () =>
+  it.effect("lost and refused connections are retried", () =>
     Effect.gen(function* () {
       for (const row of endpoints.filter((row, i) => endpoints.findIndex(({ retry }) => retry === row.retry) === i)) {
         expect(yield* attempts(row, { drop: "after" }), row.retry).toBe(row.retry === "none" ? 1 : 3)

@@ -35,17 +35,17 @@ type Use<A, E> = (
   script: HttpScript.Script,
 ) => Effect.Effect<A, E, Scope.Scope | RateLimiter.RateLimiter | TinkerConfig.TinkerConfig>
 
-/** One client on a scripted server; time passes when the test says so. */
+/** One client on a scripted server; the test advances the clock. */
 const run = <A, E>(replies: Sampling.Replies, use: Use<A, E>) =>
   Effect.gen(function* () {
     const client = yield* SamplingClient.make(Sampling.samplingSession)
     return yield* use(client, yield* HttpScript.HttpScript)
   }).pipe(Effect.scoped, Effect.provide(Layer.merge(Sampling.layer({ ...ready, ...replies }), quiet)))
 
-/** The same, with time that passes by itself. */
-const flowing = <A, E>(replies: Sampling.Replies, use: Use<A, E>) => VirtualTime.run(run(replies, use))
+/** One client on a scripted server with a clock that advances by itself. */
+const runInVirtualTime = <A, E>(replies: Sampling.Replies, use: Use<A, E>) => VirtualTime.run(run(replies, use))
 
-/** The same, in scopes of its own, so that they can be closed under those who wait. */
+/** One client in its own scopes, so that a test can close them while fibers are waiting. */
 const opened = (replies: Sampling.Replies) =>
   Effect.gen(function* () {
     const everything = yield* Scope.make()
@@ -74,7 +74,7 @@ const config = (flags: Readonly<Record<string, unknown>>): Sampling.Replies => (
 
 const never: Sampling.Replies = { retrieve_future: [{ ...pending, forever: true }] }
 
-describe("a request", () => {
+describe("sample requests", () => {
   const bad: ReadonlyArray<readonly [string, unknown]> = [
     ["sample", null],
     ["sample.max_tokens", { prompt, max_tokens: 3 }],
@@ -90,10 +90,10 @@ describe("a request", () => {
     ["sample.targetPromptLogprobs", { prompt, targetPromptLogprobs: [1, 2] }],
   ]
 
-  it.effect.each(bad)("that is wrong at %s is refused, and uses no number", ([path, request]) =>
-    flowing({}, (client, script) =>
+  it.effect.each(bad)("an invalid sample request is rejected without using a number: %s", ([path, request]) =>
+    runInVirtualTime({}, (client, script) =>
       Effect.gen(function* () {
-        // As from a program without types.
+        // As untyped code could call it.
         const refused = yield* Effect.flip(client.sample(request as SamplingClient.Request))
         expect(refused).toMatchObject({ _tag: "InvalidInput", path })
         const future = yield* Effect.flip(client.submit.sample(request as SamplingClient.Request))
@@ -105,8 +105,8 @@ describe("a request", () => {
     ),
   )
 
-  it.effect("takes prompts and targets in every kind of array", () =>
-    flowing({}, (client, script) =>
+  it.effect("sample accepts prompts and targets in every kind of array", () =>
+    runInVirtualTime({}, (client, script) =>
       Effect.gen(function* () {
         const prompts: ReadonlyArray<ModelInput.Input> = [
           prompt,
@@ -131,12 +131,12 @@ describe("a request", () => {
   )
 })
 
-describe("a result", () => {
+describe("sample results", () => {
   const json = (result: unknown): Sampling.Replies => ({ retrieve_future: [{ body: result, forever: true }] })
   const sequence = { tokens: [7, 8], logprobs: [-1, -2], stop_reason: "length" }
 
-  it.effect("of a server without protobuf is the same", () =>
-    flowing(json({ sequences: [sequence] }), (client) =>
+  it.effect("a JSON response decodes to the same sample as protobuf", () =>
+    runInVirtualTime(json({ sequences: [sequence] }), (client) =>
       Effect.gen(function* () {
         const { sequences } = yield* client.sample({ prompt })
         expect(sequences).toEqual([
@@ -152,18 +152,18 @@ describe("a result", () => {
     ),
   )
 
-  it.effect("has the log probabilities of the prompt where the prompt has its tokens", () =>
-    flowing(json({ sequences: [sequence], prompt_logprobs: [-0.5, -0.25] }), (client) =>
+  it.effect("prompt log probabilities are aligned with the tokens of the prompt", () =>
+    runInVirtualTime(json({ sequences: [sequence], prompt_logprobs: [-0.5, -0.25] }), (client) =>
       Effect.gen(function* () {
         const aligned = Float32Array.of(Number.NaN, -0.5, -0.25)
         expect(yield* client.computeLogprobs(prompt)).toEqual(aligned)
         expect((yield* client.sample({ prompt, promptLogprobs: true })).promptLogprobs).toEqual(Option.some(aligned))
-        // Of an image nobody knows how many tokens it has: it is as the server says.
+        // The token count of an image is unknown, so the server's values are kept as they are.
         const image = ModelInput.make({ type: "image_asset_pointer", format: "png", location: "x" })
         expect((yield* client.sample({ prompt: image })).promptLogprobs).toEqual(
           Option.some(Float32Array.of(-0.5, -0.25)),
         )
-        // One is there although only the last two were asked for.
+        // One is present although only the last two were requested.
         expect(yield* client.computeLogprobs(prompt, { lastN: 2 })).toEqual(aligned)
         const early = yield* Effect.flip(client.computeLogprobs(prompt, { lastN: 1 }))
         expect(early).toMatchObject({ _tag: "UnexpectedResponse", requestId: Option.some("req") })
@@ -172,31 +172,31 @@ describe("a result", () => {
     ),
   )
 
-  it.effect("without the log probabilities that it is all about is none", () =>
-    flowing(json({ sequences: [sequence] }), (client) =>
+  it.effect("computeLogprobs fails if the response has no log probabilities", () =>
+    runInVirtualTime(json({ sequences: [sequence] }), (client) =>
       Effect.gen(function* () {
         expect(yield* Effect.flip(client.computeLogprobs(prompt))).toMatchObject({ _tag: "UnexpectedResponse" })
       }),
     ),
   )
 
-  it.effect("that failed is not asked for again, whosever fault it was", () =>
+  it.effect("a failed sample is not retried, whatever its category", () =>
     Effect.gen(function* () {
       for (const [body, tag] of [
         [{ error: "boom", category: "server" }, "RequestFailed"],
         [{ error: "boom" }, "RequestFailed"],
         [{ error: "too long", category: "user" }, "RequestRejected"],
       ] as const) {
-        yield* flowing(json(body), (client, script) =>
+        yield* runInVirtualTime(json(body), (client, script) =>
           Effect.gen(function* () {
             expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: tag, detail: body.error })
             expect(script.to("asample").length).toBe(1)
           }),
         )
       }
-      // A conflict is terminal where it is told of a result, and only there.
+      // A conflict is final only when it is the result of a poll.
       const conflict = { retrieve_future: [{ status: 409, body: { detail: "sequence conflict" } }] }
-      yield* flowing(conflict, (client, script) =>
+      yield* runInVirtualTime(conflict, (client, script) =>
         Effect.gen(function* () {
           expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "RequestRejected" })
           expect(script.to("asample").length).toBe(1)
@@ -205,8 +205,8 @@ describe("a result", () => {
     }),
   )
 
-  it.effect("is of a base model, which the server knows", () =>
-    flowing(
+  it.effect("getBaseModel asks the server for the base model", () =>
+    runInVirtualTime(
       { "samplers/sess-0001:sample:0": [{ body: { sampler_id: "sess-0001:sample:0", base_model: "Qwen/Qwen3-8B" } }] },
       (client) =>
         Effect.gen(function* () {
@@ -216,9 +216,9 @@ describe("a result", () => {
   )
 })
 
-describe("a submission that fails", () => {
-  it.effect("is made anew under its number, which a server does once, ever more slowly, until it is accepted", () =>
-    flowing(
+describe("failed submissions", () => {
+  it.effect("a failed sample submission is retried under its number with growing delays until it is accepted", () =>
+    runInVirtualTime(
       {
         asample: [
           { status: 503 },
@@ -234,7 +234,7 @@ describe("a submission that fails", () => {
       (client, script) =>
         Effect.gen(function* () {
           yield* client.sample({ prompt })
-          // A conflict over a number that was sent before: it is taken, so another one.
+          // A conflict means that the number is taken, so the sample gets another one.
           expect(numbers(script)).toEqual([0, 0, 0, 0, 0, 1, 1, 1])
           const at = times(script.to("asample"))
           const gaps = at.slice(1).map((time, i) => time - (at[i] ?? 0))
@@ -247,10 +247,10 @@ describe("a submission that fails", () => {
     ),
   )
 
-  it.effect("comes back when the server wants it, and not at all if it does not", () =>
+  it.effect("sample honors retry-after, and does not retry when the server says so or the error is permanent", () =>
     Effect.gen(function* () {
       const later = { status: 503, headers: { "retry-after": "17" } }
-      yield* flowing({ asample: [later, accepted("req")] }, (client, script) =>
+      yield* runInVirtualTime({ asample: [later, accepted("req")] }, (client, script) =>
         Effect.gen(function* () {
           yield* client.sample({ prompt })
           expect(times(script.to("asample"))).toEqual([0, 17_000])
@@ -265,7 +265,7 @@ describe("a submission that fails", () => {
         [{ status: 404, body: {} }, "NotFound"],
         [{ body: { nothing: "known" } }, "UnexpectedResponse"],
       ] as const) {
-        yield* flowing({ asample: [reply] }, (client, script) =>
+        yield* runInVirtualTime({ asample: [reply] }, (client, script) =>
           Effect.gen(function* () {
             expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: tag })
             expect(script.to("asample").length).toBe(1)
@@ -275,8 +275,8 @@ describe("a submission that fails", () => {
     }),
   )
 
-  it.effect("is final where the server forbids retries, except for log probabilities", () =>
-    flowing(
+  it.effect("sample_no_retries disables retries of samples, but not of log probabilities", () =>
+    runInVirtualTime(
       {
         ...config({ sample_no_retries: true }),
         asample: [{ status: 503 }, { status: 429 }, { status: 500 }, { status: 503 }, accepted("req")],
@@ -285,7 +285,7 @@ describe("a submission that fails", () => {
       (client, script) =>
         Effect.gen(function* () {
           expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "Unavailable" })
-          // To wait as the server asks is no retry.
+          // Waiting after a 429 is not a retry.
           expect(yield* Effect.flip(client.submit.sample({ prompt }))).toMatchObject({ _tag: "Unavailable" })
           expect(yield* client.computeLogprobs(prompt)).toEqual(Float32Array.of(Number.NaN, -1, -2))
           expect(numbers(script)).toEqual([0, 1, 1, 2, 2])
@@ -304,16 +304,16 @@ describe("a submission that fails", () => {
   type Fault = keyof typeof faults
 
   it.effect.prop(
-    "of whatever kind, as often as it likes: one result, and another number only for what was accepted and lost",
+    "after any sequence of failures a sample has one result, and a new number only after an expired promise",
     [
       FastCheck.array(FastCheck.constantFrom(...(Object.keys(faults) as ReadonlyArray<Fault>)), {
         maxLength: 12,
       }),
     ],
     ([kinds]) =>
-      flowing(
+      runInVirtualTime(
         {
-          // A promise expires while it is polled, after it was accepted.
+          // A promise expires while it is polled, after the request was accepted.
           asample: [...kinds.map((kind) => (kind === "410" ? accepted("old") : faults[kind])), accepted("new")],
           retrieve_future: [
             ...kinds.filter((kind) => kind === "410").map((kind) => faults[kind]),
@@ -333,8 +333,8 @@ describe("a submission that fails", () => {
   )
 })
 
-describe("a refusal for too many requests", () => {
-  /** A client of this key, on a registry that it shares. */
+describe("rate limit responses", () => {
+  /** A client with this key, on a shared registry. */
   const tenant = (key: string, replies: Sampling.Replies) =>
     Effect.gen(function* () {
       const context = yield* Layer.build(Sampling.unlimited({ ...ready, ...replies }, { apiKey: Redacted.make(key) }))
@@ -342,7 +342,7 @@ describe("a refusal for too many requests", () => {
       return { client, script: Context.get(context, HttpScript.HttpScript) }
     })
 
-  it.effect("holds back every client of that key, and nobody else", () =>
+  it.effect("a 429 holds back all clients with the same key and no others", () =>
     Effect.gen(function* () {
       const busy = { status: 429, headers: { "retry-after": "30" }, body: { detail: "busy" } }
       const first = yield* tenant("tml-a", { asample: [busy, accepted("req")] })
@@ -361,7 +361,7 @@ describe("a refusal for too many requests", () => {
     }).pipe(Effect.scoped, Effect.provide(Layer.merge(RateLimiter.layer, quiet)), VirtualTime.run),
   )
 
-  it.effect("closes the gate before the next one can pass", () =>
+  it.effect("a 429 closes the gate before the next sample can pass", () =>
     run(
       {
         asample: [
@@ -371,7 +371,7 @@ describe("a refusal for too many requests", () => {
       },
       (client, script) =>
         Effect.gen(function* () {
-          // So that one is inside at a time.
+          // Admits one sample at a time.
           yield* Effect.flatMap(limiter, ({ configure }) => configure({ sampleBytes: 0 }))
           const crowd = yield* Effect.fork(
             Effect.forEach([1, 2, 3], () => client.sample({ prompt }), { concurrency: "unbounded" }),
@@ -382,13 +382,13 @@ describe("a refusal for too many requests", () => {
           expect(script.to("asample").length).toBe(1)
           yield* TestClock.adjust("1 millis")
           yield* Fiber.join(crowd)
-          // The one that was refused is the last in the queue, under its own number.
+          // The rate limited sample is the last in the queue and keeps its number.
           expect(numbers(script)).toEqual([0, 1, 2, 0])
         }),
     ),
   )
 
-  it.effect("is shown, and logged once a minute", () =>
+  it.effect("a 429 appears in queueState and is logged once a minute", () =>
     Effect.gen(function* () {
       const lines: Array<string> = []
       const log = Logger.replace(
@@ -417,11 +417,11 @@ describe("a refusal for too many requests", () => {
   )
 })
 
-describe("a billing stop", () => {
+describe("billing pauses", () => {
   const unpaid = { status: 402, body: { detail: "pay" } }
 
-  it.effect("is waited out in steps of five seconds, visibly, until its budget is used up", () =>
-    flowing(
+  it.effect("a billing pause is retried every five seconds and appears in queueState until its budget is used up", () =>
+    runInVirtualTime(
       {
         ...config({ billing_exception_max_pause_duration_sec: 12 }),
         asample: [{ ...unpaid, forever: true }],
@@ -433,10 +433,10 @@ describe("a billing stop", () => {
           expect(times(script.to("asample"))).toEqual([0, 5000, 10_000, 15_000])
           expect(seen).toEqual(["active", "paused_billing"])
           expect(new Set(numbers(script))).toEqual(new Set([0]))
-          // The account is still blocked: one question is enough.
+          // The account is still blocked, so one request is enough.
           expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "BillingPaused" })
           expect(script.to("asample").length).toBe(5)
-          // Much later it is another stop.
+          // Much later it counts as a new pause.
           yield* Effect.sleep("6 minutes")
           expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "BillingPaused" })
           expect(script.to("asample").length).toBe(9)
@@ -444,8 +444,8 @@ describe("a billing stop", () => {
     ),
   )
 
-  it.effect("has one budget for all who wait, and a new one after it was over", () =>
-    flowing(
+  it.effect("all samples share one billing budget, which is renewed after a pause ends", () =>
+    runInVirtualTime(
       {
         ...config({ billing_exception_max_pause_duration_sec: 8 }),
         asample: [unpaid, unpaid, accepted("req"), unpaid, unpaid, accepted("req"), { ...unpaid, forever: true }],
@@ -468,9 +468,9 @@ describe("a billing stop", () => {
   )
 })
 
-describe("interrupting a sample", () => {
+describe("interrupting samples", () => {
   it.effect(
-    "frees its place at once, wherever it is: one of a thousand",
+    "interrupting one of a thousand samples releases its permit immediately, in any state",
     () =>
       run({ asample: [{ ...accepted("req"), delaySeconds: 30, forever: true }], ...never }, (client, script) =>
         Effect.gen(function* () {
@@ -486,7 +486,7 @@ describe("interrupting a sample", () => {
               expect(Exit.isFailure(exit) && Cause.isInterruptedOnly(exit.cause)).toBe(true)
               return (yield* stats).sampling
             })
-          // Waiting, being submitted, being submitted: the next one moves up without time passing.
+          // Waiting, submitting, submitting: the next one is admitted without time passing.
           expect(yield* interrupt(900)).toMatchObject({ inFlight: 400, waiting: 599 })
           expect(yield* interrupt(7)).toMatchObject({ inFlight: 400, waiting: 598 })
           expect(yield* interrupt(8)).toMatchObject({ inFlight: 400, waiting: 597 })
@@ -499,7 +499,7 @@ describe("interrupting a sample", () => {
     120_000,
   )
 
-  it.effect("frees its place among those that may be under way, and ends its polls", () =>
+  it.effect("interrupting a sample in flight releases its permit and stops its polls", () =>
     run({ ...config({ sample_max_concurrent_requests: 1 }), ...never }, (client, script) =>
       Effect.gen(function* () {
         const first = yield* Effect.fork(client.sample({ prompt }))
@@ -512,9 +512,9 @@ describe("interrupting a sample", () => {
         expect(script.to("asample").length).toBe(2)
         yield* Fiber.interrupt(second)
         yield* TestClock.adjust("10 minutes")
-        // The one poll more is the second's.
+        // The extra poll belongs to the second sample.
         expect(script.to("retrieve_future").length).toBe(polls + 1)
-        // And the place of the second is free as well.
+        // The permit of the second sample is released too.
         yield* Effect.fork(client.sample({ prompt: [5] }))
         yield* TestClock.adjust(0)
         expect(script.to("asample").length).toBe(3)
@@ -522,7 +522,7 @@ describe("interrupting a sample", () => {
     ),
   )
 
-  it.effect("while it waits for a window, to try again, or for a place leaves nothing behind", () =>
+  it.effect("a sample interrupted while waiting for a window, a retry or a permit leaves no work behind", () =>
     Effect.gen(function* () {
       for (const replies of [
         { asample: [{ status: 429, headers: { "retry-after": "60" } }] },
@@ -555,32 +555,34 @@ describe("interrupting a sample", () => {
     ...more,
   })
 
-  it.effect("is told to the server in the background, so many at once, and nobody waits for it", () =>
-    run(cancelling(4, { cancel_future: [{ status: 500, delaySeconds: 20, forever: true }] }), (client, script) =>
-      Effect.gen(function* () {
-        const fibers = yield* Effect.forEach(Array.from({ length: 10 }), () => Effect.fork(client.sample({ prompt })))
-        yield* TestClock.adjust("1 second")
-        const ended = yield* Effect.fork(Fiber.interruptAll(fibers))
-        yield* TestClock.adjust(0)
-        expect(Option.isSome(yield* Fiber.poll(ended))).toBe(true)
-        expect(script.to("cancel_future").length).toBe(4)
-        yield* TestClock.adjust("20 seconds")
-        expect(script.to("cancel_future").length).toBe(8)
-        yield* TestClock.adjust("20 seconds")
-        expect(script.to("cancel_future").length).toBe(10)
-        // What could not be cancelled is dropped, and the next is told again.
-        yield* TestClock.adjust("1 minute")
-        expect(script.to("cancel_future").length).toBe(10)
-        const late = yield* Effect.fork(client.sample({ prompt }))
-        yield* TestClock.adjust("1 second")
-        yield* Fiber.interrupt(late)
-        yield* TestClock.adjust(0)
-        expect(script.to("cancel_future").length).toBe(11)
-      }),
-    ),
+  it.effect(
+    "interrupted samples are canceled on the server in background batches, and interruption does not wait for them",
+    () =>
+      run(cancelling(4, { cancel_future: [{ status: 500, delaySeconds: 20, forever: true }] }), (client, script) =>
+        Effect.gen(function* () {
+          const fibers = yield* Effect.forEach(Array.from({ length: 10 }), () => Effect.fork(client.sample({ prompt })))
+          yield* TestClock.adjust("1 second")
+          const ended = yield* Effect.fork(Fiber.interruptAll(fibers))
+          yield* TestClock.adjust(0)
+          expect(Option.isSome(yield* Fiber.poll(ended))).toBe(true)
+          expect(script.to("cancel_future").length).toBe(4)
+          yield* TestClock.adjust("20 seconds")
+          expect(script.to("cancel_future").length).toBe(8)
+          yield* TestClock.adjust("20 seconds")
+          expect(script.to("cancel_future").length).toBe(10)
+          // Failed cancellations are dropped, and later ones are sent again.
+          yield* TestClock.adjust("1 minute")
+          expect(script.to("cancel_future").length).toBe(10)
+          const late = yield* Effect.fork(client.sample({ prompt }))
+          yield* TestClock.adjust("1 second")
+          yield* Fiber.interrupt(late)
+          yield* TestClock.adjust(0)
+          expect(script.to("cancel_future").length).toBe(11)
+        }),
+      ),
   )
 
-  it.effect("is told as the server's flags are at that moment", () =>
+  it.effect("interrupted samples are canceled according to the current server flags", () =>
     run(
       {
         "client/dynamic_config": [
@@ -607,53 +609,55 @@ describe("interrupting a sample", () => {
     ),
   )
 
-  it.effect("is told when the client itself gives up, not of what was never accepted or is done", () =>
-    run(
-      cancelling(64, {
-        asample: [
-          accepted("slow"),
-          { status: 503, headers: { "retry-after": "60" } },
-          accepted("expired"),
-          accepted("expired"),
-          { ...accepted("late"), delaySeconds: 30 },
-          accepted("done"),
-        ],
-        retrieve_future: [
-          { ...pending, delaySeconds: 30 },
-          { status: 410 },
-          { status: 410 },
-          { ...protobuf(sampleBytes) },
-        ],
-        cancel_future: [{ body: {}, forever: true }],
-      }),
-      (client, script) =>
-        Effect.gen(function* () {
-          const told = () => script.to("cancel_future").map(({ body }) => JSON.parse(body).request_id)
-          const late = yield* Effect.fork(Effect.flip(client.sample({ prompt }, { deadline: "10 seconds" })))
-          yield* TestClock.adjust("10 seconds")
-          expect(yield* Fiber.join(late)).toMatchObject({ _tag: "DeadlineExceeded", requestId: "slow" })
-          expect(told()).toEqual(["slow"])
-          const unsent = yield* Effect.fork(client.sample({ prompt }))
-          yield* TestClock.adjust("10 seconds")
-          yield* Fiber.interrupt(unsent)
-          // Between its first life and its second, and while the second begins.
-          for (const pause of [Duration.zero, Duration.seconds(2)]) {
-            const expired = yield* Effect.fork(client.sample({ prompt }))
-            yield* TestClock.adjust(pause)
-            yield* Fiber.interrupt(expired)
-          }
-          expect(script.to("asample").length).toBe(5)
-          const done = yield* Effect.fork(client.sample({ prompt }))
-          yield* TestClock.adjust("1 second")
-          yield* Fiber.join(done)
-          yield* TestClock.adjust("1 minute")
-          expect(told()).toEqual(["slow"])
+  it.effect(
+    "a sample past its deadline is canceled on the server, and unaccepted, expired or finished samples are not",
+    () =>
+      run(
+        cancelling(64, {
+          asample: [
+            accepted("slow"),
+            { status: 503, headers: { "retry-after": "60" } },
+            accepted("expired"),
+            accepted("expired"),
+            { ...accepted("late"), delaySeconds: 30 },
+            accepted("done"),
+          ],
+          retrieve_future: [
+            { ...pending, delaySeconds: 30 },
+            { status: 410 },
+            { status: 410 },
+            { ...protobuf(sampleBytes) },
+          ],
+          cancel_future: [{ body: {}, forever: true }],
         }),
-    ),
+        (client, script) =>
+          Effect.gen(function* () {
+            const canceled = () => script.to("cancel_future").map(({ body }) => JSON.parse(body).request_id)
+            const late = yield* Effect.fork(Effect.flip(client.sample({ prompt }, { deadline: "10 seconds" })))
+            yield* TestClock.adjust("10 seconds")
+            expect(yield* Fiber.join(late)).toMatchObject({ _tag: "DeadlineExceeded", requestId: "slow" })
+            expect(canceled()).toEqual(["slow"])
+            const unsent = yield* Effect.fork(client.sample({ prompt }))
+            yield* TestClock.adjust("10 seconds")
+            yield* Fiber.interrupt(unsent)
+            // After the promise expired, and while the sample is submitted again.
+            for (const pause of [Duration.zero, Duration.seconds(2)]) {
+              const expired = yield* Effect.fork(client.sample({ prompt }))
+              yield* TestClock.adjust(pause)
+              yield* Fiber.interrupt(expired)
+            }
+            expect(script.to("asample").length).toBe(5)
+            const done = yield* Effect.fork(client.sample({ prompt }))
+            yield* TestClock.adjust("1 second")
+            yield* Fiber.join(done)
+            yield* TestClock.adjust("1 minute")
+            expect(canceled()).toEqual(["slow"])
+          }),
+      ),
   )
 })
 
-describe("a call always ends", () => {
+describe("deadlines and stalls", () => {
   const busy = { status: 429, headers: { "retry-after": "60" }, body: { detail: "busy" } }
 
   it.effect.each([
@@ -665,7 +669,7 @@ describe("a call always ends", () => {
     ["submitted", { retrieve_future: [{ ...pending, delaySeconds: 44 }] }, "req"],
     ["active", { retrieve_future: [{ ...pending, delaySeconds: 5 }, pending] }, "req"],
   ] satisfies ReadonlyArray<readonly [string, Sampling.Replies, string]>)(
-    "at its deadline, which covers all of it: %s",
+    "the deadline of a sample covers every state: %s",
     ([state, replies, requestId]) =>
       run(replies, (client) =>
         Effect.gen(function* () {
@@ -687,7 +691,7 @@ describe("a call always ends", () => {
       ),
   )
 
-  it.effect("when no sample of the client was done for as long as was set", () =>
+  it.effect("a sample fails with Stalled when no sample of the client finishes for stalledAfter", () =>
     run({ asample: [{ ...busy, forever: true }] }, (client) =>
       Effect.gen(function* () {
         const stalled = (options: SamplingClient.SampleOptions) =>
@@ -718,7 +722,7 @@ describe("a call always ends", () => {
     ),
   )
 
-  it.effect("but not as long as others are done", () =>
+  it.effect("a sample does not stall while other samples finish", () =>
     run(
       {
         asample: [
@@ -728,7 +732,7 @@ describe("a call always ends", () => {
       },
       (client) =>
         Effect.gen(function* () {
-          // It tries again after a minute, and in between others are done.
+          // It is retried after a minute, and other samples finish in the meantime.
           const slow = yield* Effect.fork(client.sample({ prompt }, { stalledAfter: "40 seconds" }))
           yield* TestClock.adjust("30 seconds")
           const other = yield* Effect.fork(client.sample({ prompt }))
@@ -739,7 +743,7 @@ describe("a call always ends", () => {
     ),
   )
 
-  it.effect("after two hours, unless the server switched that off", () =>
+  it.effect("samples stall after two hours unless the server disables stall detection", () =>
     Effect.gen(function* () {
       const ended = (sampleEnableStuckDetection: boolean) =>
         Effect.gen(function* () {
@@ -760,49 +764,51 @@ describe("a call always ends", () => {
   )
 })
 
-describe("whoever waits resumes", () => {
+describe("ending waiting samples", () => {
   const crowd = (client: SamplingClient.Service) =>
     Effect.forEach(Array.from({ length: 4 }), () => Effect.fork(Effect.flip(client.sample({ prompt }))))
 
-  /** One is where the test wants it to be, the others queue behind it. */
-  const stations: ReadonlyArray<readonly [string, Sampling.Replies]> = [
-    ["for a place", { ...config({ sample_max_concurrent_requests: 1 }), ...never }],
+  /** One sample is in the named state, the others queue behind it. */
+  const waitingStates: ReadonlyArray<readonly [string, Sampling.Replies]> = [
+    ["for a permit", { ...config({ sample_max_concurrent_requests: 1 }), ...never }],
     ["at the gate", { asample: [{ status: 429, headers: { "retry-after": "60" }, forever: true }] }],
-    ["for an answer", { asample: [{ ...accepted("req"), delaySeconds: 55, forever: true }] }],
-    ["to try again", { asample: [{ status: 503, headers: { "retry-after": "60" }, forever: true }] }],
+    ["for the submission", { asample: [{ ...accepted("req"), delaySeconds: 55, forever: true }] }],
+    ["for a retry", { asample: [{ status: 503, headers: { "retry-after": "60" }, forever: true }] }],
     ["for the result", never],
   ]
 
-  it.effect.each(stations)("when the client's scope closes: waiting %s", ([, replies]) =>
-    Effect.gen(function* () {
-      const fibers = yield* Supervisor.track
-      yield* Effect.gen(function* () {
-        const { client, everything, scope, script } = yield* opened(replies)
-        const waiting = yield* crowd(client)
-        const submitted = yield* Effect.fork(
-          Effect.flip(Effect.flatMap(client.submit.sample({ prompt }), (future) => future.await)),
-        )
-        yield* TestClock.adjust("1 second")
-        expect((yield* fibers.value).length).toBeGreaterThan(5)
-        yield* Scope.close(scope, Exit.void)
-        for (const fiber of [...waiting, submitted]) {
-          expect(yield* Fiber.join(fiber)).toMatchObject({ _tag: "ClientClosed" })
-        }
-        expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
-        expect(yield* Effect.flip(client.submit.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
-        const before = script.seen.length
-        yield* TestClock.adjust("5 minutes")
-        const after = script.seen.slice(before).filter(({ path }) => !/heartbeat|dynamic/.test(path))
-        expect(after).toEqual([])
-        yield* Scope.close(everything, Exit.void)
-        yield* TestClock.adjust(0)
-      }).pipe(Effect.supervised(fibers))
-      // No fiber is left.
-      expect(yield* fibers.value).toEqual([])
-    }),
+  it.effect.each(waitingStates)(
+    "samples waiting %s fail with ClientClosed when the client's scope closes",
+    ([, replies]) =>
+      Effect.gen(function* () {
+        const fibers = yield* Supervisor.track
+        yield* Effect.gen(function* () {
+          const { client, everything, scope, script } = yield* opened(replies)
+          const waiting = yield* crowd(client)
+          const submitted = yield* Effect.fork(
+            Effect.flip(Effect.flatMap(client.submit.sample({ prompt }), (future) => future.await)),
+          )
+          yield* TestClock.adjust("1 second")
+          expect((yield* fibers.value).length).toBeGreaterThan(5)
+          yield* Scope.close(scope, Exit.void)
+          for (const fiber of [...waiting, submitted]) {
+            expect(yield* Fiber.join(fiber)).toMatchObject({ _tag: "ClientClosed" })
+          }
+          expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
+          expect(yield* Effect.flip(client.submit.sample({ prompt }))).toMatchObject({ _tag: "ClientClosed" })
+          const before = script.seen.length
+          yield* TestClock.adjust("5 minutes")
+          const after = script.seen.slice(before).filter(({ path }) => !/heartbeat|dynamic/.test(path))
+          expect(after).toEqual([])
+          yield* Scope.close(everything, Exit.void)
+          yield* TestClock.adjust(0)
+        }).pipe(Effect.supervised(fibers))
+        // No fiber is left.
+        expect(yield* fibers.value).toEqual([])
+      }),
   )
 
-  it.effect.each(stations)("when the session is lost: waiting %s", ([, replies]) =>
+  it.effect.each(waitingStates)("samples waiting %s fail with SessionLost when the session is lost", ([, replies]) =>
     Effect.gen(function* () {
       const lost = { status: 410, body: { detail: "bye" } }
       const { client, everything, script } = yield* opened({
@@ -816,14 +822,14 @@ describe("whoever waits resumes", () => {
         expect(yield* Fiber.join(fiber)).toMatchObject({ _tag: "SessionLost", reason: "Gone", detail: "bye" })
       }
       expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "SessionLost" })
-      // There is nobody left to cancel anything.
+      // After the session is lost, no cancellations are sent.
       yield* TestClock.adjust("1 minute")
       expect(script.to("cancel_future")).toEqual([])
       yield* Scope.close(everything, Exit.void)
     }),
   )
 
-  it.effect("when the registry of limiters is closed under the client", () =>
+  it.effect("samples fail with ClientClosed when the registry of limiters closes", () =>
     Effect.gen(function* () {
       const { client, everything } = yield* opened({
         asample: [{ status: 429, headers: { "retry-after": "60" }, forever: true }],
@@ -836,9 +842,9 @@ describe("whoever waits resumes", () => {
   )
 })
 
-describe("a submitted sample", () => {
-  it.effect("is done when it is accepted; its result is for whoever waits, however often it is submitted", () =>
-    flowing(
+describe("submit.sample", () => {
+  it.effect("submit.sample returns a future once accepted, and the future survives an expired promise", () =>
+    runInVirtualTime(
       {
         asample: [{ status: 429 }, accepted("first"), accepted("second")],
         retrieve_future: [
@@ -872,7 +878,7 @@ describe("a submitted sample", () => {
     ),
   )
 
-  it.effect("holds its place until its result is there, and gives it up if it is interrupted before", () =>
+  it.effect("submit.sample holds its permit until the result arrives, and releases it if interrupted earlier", () =>
     run(
       {
         ...config({ sample_max_concurrent_requests: 1 }),
@@ -897,7 +903,7 @@ describe("a submitted sample", () => {
     ),
   )
 
-  it.effect("that is refused is the caller's at once; its deadline goes on after it was accepted", () =>
+  it.effect("submit.sample fails immediately when rejected, and its deadline includes the time after acceptance", () =>
     run({ asample: [{ status: 400, body: { detail: "bad" } }, accepted("req")], ...never }, (client) =>
       Effect.gen(function* () {
         const refused = yield* Effect.fork(Effect.flip(client.submit.sample({ prompt })))
@@ -913,8 +919,8 @@ describe("a submitted sample", () => {
   )
 })
 
-describe("a client", () => {
-  it.effect("is made anew wherever its layer is used, with a sampling session of its own", () =>
+describe("SamplingClient", () => {
+  it.effect("each use of SamplingClient.layer creates a client with its own sampling session", () =>
     Effect.gen(function* () {
       const [first, second] = yield* Sampling.twice(SamplingClient.layer({ baseModel: "Qwen/Qwen3-8B" }))
       expect(new Set([first.samplingSessionId, second.samplingSessionId])).toEqual(new Set(["sampler-0", "sampler-1"]))
@@ -931,7 +937,7 @@ describe("a client", () => {
     ),
   )
 
-  it.effect("keeps nothing of a sample that is done", () =>
+  it.effect("a finished sample leaves no fibers behind", () =>
     Effect.gen(function* () {
       const fibers = yield* Supervisor.track
       yield* Effect.gen(function* () {
@@ -945,16 +951,16 @@ describe("a client", () => {
         yield* sample
         yield* sample
         yield* TestClock.adjust("1 second")
-        // One that were still watched would have moved the timer on.
+        // A sample still being watched would have rescheduled the timer.
         expect((yield* fibers.value).length).toBe(before)
       }).pipe(Effect.scoped, Effect.provide(Sampling.sessionless(ready)), Effect.supervised(fibers))
     }),
   )
 
-  it.effect("is not made of something that is no target", () =>
+  it.effect("SamplingClient.make rejects an invalid target", () =>
     Effect.gen(function* () {
       for (const target of [null, {}, { baseModel: "a", modelPath: "tinker://b" }, { modelPath: 7 }]) {
-        // As from a program without types.
+        // As untyped code could call it.
         const refused = yield* Effect.flip(SamplingClient.make(target as unknown as SamplingClient.Target))
         expect(refused).toMatchObject({ _tag: "InvalidInput" })
       }
@@ -962,7 +968,7 @@ describe("a client", () => {
     }).pipe(Effect.scoped, Effect.provide(Sampling.layer({})), VirtualTime.run),
   )
 
-  it.effect("keeps its log lines at the level that is configured", () =>
+  it.effect("SamplingClient respects the configured log level", () =>
     Effect.gen(function* () {
       const lines: Array<string> = []
       yield* Effect.flatMap(SamplingClient.make(Sampling.samplingSession), (client) => client.sample({ prompt })).pipe(
@@ -982,8 +988,8 @@ describe("a client", () => {
     }),
   )
 
-  it.effect("gives results that are typed arrays", () =>
-    flowing({}, (client) =>
+  it.effect("sample results are typed arrays", () =>
+    runInVirtualTime({}, (client) =>
       Effect.gen(function* () {
         const { sequences } = yield* client.sample({ prompt })
         const [first] = sequences

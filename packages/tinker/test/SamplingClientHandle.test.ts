@@ -12,7 +12,7 @@ const prompt = [1, 2, 3]
 const text = (json: unknown) => Buffer.from(JSON.stringify(json)).toString("base64url")
 const json = (handle: string) => JSON.parse(Buffer.from(handle, "base64url").toString())
 
-/** In a process that has a configuration and the handle, nothing else. */
+/** A process that has only a configuration and the handle. */
 const cloned = <A, E>(
   handle: string,
   replies: Sampling.Replies,
@@ -23,21 +23,25 @@ const cloned = <A, E>(
     return yield* use(clone, yield* HttpScript.HttpScript)
   }).pipe(Effect.scoped, Effect.provide(Sampling.sessionless({ ...Sampling.ready, ...replies })), VirtualTime.run)
 
-describe("a handle", () => {
-  it.prop("is read as it was written", [Arbitrary.make(SamplerHandle.SamplerHandle)], ([handle]) => {
-    const written = SamplerHandle.encode(handle)
-    expect(written).toMatch(/^[\w-]*={0,2}$/)
-    expect(written.length % 4).toBe(0)
-    // JSON has no -0, so the texts are compared.
-    expect(Either.map(SamplerHandle.decode(written), SamplerHandle.encode)).toEqual(Either.right(written))
-    const { holder, samplingSessionId, sessionId } = Either.getOrThrow(SamplerHandle.decode(written))
-    expect([sessionId, samplingSessionId]).toEqual([handle.sessionId, handle.samplingSessionId])
-    expect(holder.baseUrl).toBe(handle.holder.baseUrl)
-    // Without the padding, too, which gets lost in URLs.
-    expect(SamplerHandle.decode(written.replace(/=+$/, ""))).toEqual(SamplerHandle.decode(written))
-  })
+describe("sampler handles", () => {
+  it.prop(
+    "decoding an encoded handle gives the same handle",
+    [Arbitrary.make(SamplerHandle.SamplerHandle)],
+    ([handle]) => {
+      const written = SamplerHandle.encode(handle)
+      expect(written).toMatch(/^[\w-]*={0,2}$/)
+      expect(written.length % 4).toBe(0)
+      // JSON has no -0, so the encoded texts are compared.
+      expect(Either.map(SamplerHandle.decode(written), SamplerHandle.encode)).toEqual(Either.right(written))
+      const { holder, samplingSessionId, sessionId } = Either.getOrThrow(SamplerHandle.decode(written))
+      expect([sessionId, samplingSessionId]).toEqual([handle.sessionId, handle.samplingSessionId])
+      expect(holder.baseUrl).toBe(handle.holder.baseUrl)
+      // Padding may be missing, because it gets lost in URLs.
+      expect(SamplerHandle.decode(written.replace(/=+$/, ""))).toEqual(SamplerHandle.decode(written))
+    },
+  )
 
-  it.effect("holds no secret of the one who gives it", () =>
+  it.effect("a handle contains no credential of its creator", () =>
     Effect.gen(function* () {
       const client = yield* SamplingClient.make(Sampling.samplingSession, { recordStabilityInfo: true })
       const handle = yield* client.handle
@@ -91,9 +95,9 @@ describe("a handle", () => {
       "is not the server that this program is configured for",
     ],
     ["handle.holder.base_url", SamplerHandle.encode(Sampling.handle({}, "nowhere")), undefined],
-  ] as const)("that is wrong at %s is refused, and not repeated", ([path, handle, problem]) =>
+  ] as const)("an invalid handle is rejected without repeating its content: %s", ([path, handle, problem]) =>
     Effect.gen(function* () {
-      // As from a program without types.
+      // As untyped code could call it.
       const refused = yield* Effect.flip(cloned(handle as string, {}, () => Effect.void))
       expect(refused).toMatchObject({ _tag: "InvalidInput", path })
       if (problem !== undefined) expect(refused).toMatchObject({ problem })
@@ -101,13 +105,13 @@ describe("a handle", () => {
     }),
   )
 
-  it.effect("of the same server is one, however its address is written", () =>
+  it.effect("a handle is accepted for the same server however its URL is written", () =>
     cloned(SamplerHandle.encode(Sampling.handle({}, "HTTP://Server:80//")), {}, (clone) => clone.sample({ prompt })),
   )
 })
 
-describe("a clone", () => {
-  it.effect("has no session of its own: it samples, with the credential of this program, and nothing else", () =>
+describe("clones", () => {
+  it.effect("a clone opens no session and samples with the credential of its own configuration", () =>
     cloned(
       SamplerHandle.encode({ ...Sampling.handle(), recordStabilityInfo: true }),
       { "samplers/sess-0001:sample:0": [{ body: { sampler_id: "x", base_model: "Qwen/Qwen3-8B" } }] },
@@ -128,13 +132,13 @@ describe("a clone", () => {
             sampling_session_id: "sess-0001:sample:0",
             record_stability_info: true,
           })
-          // It can be given on.
+          // A clone can create a handle too.
           expect(json(yield* clone.handle)).toMatchObject({ session_id: "sess-0001", record_stability_info: true })
         }),
     ),
   )
 
-  it.effect("obeys the flags that came with the handle", () =>
+  it.effect("a clone uses the flags from the handle", () =>
     cloned(SamplerHandle.encode(Sampling.handle({ sampleNoRetries: true })), { asample: [{ status: 503 }] }, (clone) =>
       Effect.gen(function* () {
         expect(yield* Effect.flip(clone.sample({ prompt }))).toMatchObject({ _tag: "Unavailable" })
@@ -142,7 +146,7 @@ describe("a clone", () => {
     ),
   )
 
-  it.effect("numbers its samples in a block of its own", () =>
+  it.effect("each clone numbers its samples in its own block", () =>
     Effect.gen(function* () {
       const firsts = yield* Effect.forEach(Array.from({ length: 5 }), () =>
         cloned(SamplerHandle.encode(Sampling.handle()), {}, (clone, script) =>
@@ -163,7 +167,7 @@ describe("a clone", () => {
 
   const joining = SamplerHandle.encode(Sampling.handle({ sampleJoinSamplingSession: true }))
 
-  it.effect("that has to join does so once, before its first sample", () =>
+  it.effect("a clone that must join does so once, before its first sample", () =>
     cloned(joining, { join_sampling_session: [{ body: { client_counter: 3 }, delaySeconds: 1 }] }, (clone, script) =>
       Effect.gen(function* () {
         expect(script.to("join_sampling_session")).toEqual([])
@@ -176,13 +180,13 @@ describe("a clone", () => {
     ),
   )
 
-  it.effect("that could not join tells it, and the next one tries again", () =>
+  it.effect("a failed join is reported and the next sample retries it", () =>
     cloned(
       joining,
       {
         join_sampling_session: [
           { status: 403, body: { detail: "no" } },
-          // Two clones with such numbers could not be told apart.
+          // Two clones with such numbers would be indistinguishable.
           { body: { client_counter: 9_007_199 } },
           { body: { client_counter: 9_007_198 } },
         ],
@@ -197,7 +201,7 @@ describe("a clone", () => {
     ),
   )
 
-  it.effect("that is closed while it joins lets everybody go", () =>
+  it.effect("closing a clone while it joins fails all waiting samples", () =>
     Effect.gen(function* () {
       const everything = yield* Scope.make()
       const context = yield* Layer.buildWithScope(
@@ -214,7 +218,7 @@ describe("a clone", () => {
     }),
   )
 
-  it.effect("is made anew wherever its layer is used", () =>
+  it.effect("each use of the layer of a handle creates its own clone", () =>
     Effect.gen(function* () {
       const layer = SamplingClient.layerFromHandle(SamplerHandle.encode(Sampling.handle()))
       const [first, second] = yield* Sampling.twice(layer)
@@ -222,7 +226,7 @@ describe("a clone", () => {
     }).pipe(Effect.provide(Sampling.sessionless({})), VirtualTime.run),
   )
 
-  it.effect("waits when its original is refused: they share one account", () =>
+  it.effect("a clone waits after a 429 to its original, because they share a limiter", () =>
     Effect.gen(function* () {
       const context = yield* Layer.build(
         Sampling.unlimited({

@@ -1,4 +1,4 @@
-/** What the reference does with samples, done by ours: the same requests, the same results, and what differs and why. */
+/** Replays the reference's sampling: the same requests, the same results, and the intended differences. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Either, Fiber, Logger, Option, Schema, TestClock } from "effect"
 import { ModelInput, SampleResult, TensorData } from "effect-tinker"
@@ -11,7 +11,7 @@ import * as VirtualTime from "./support/VirtualTime.ts"
 
 const quiet = Logger.remove(Logger.defaultLogger)
 
-/** The recorded result as JSON of ours has it. */
+/** The recorded result in the encoded form of our result. */
 const untyped = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(untyped)
   if (typeof value !== "object" || value === null) return value
@@ -51,7 +51,7 @@ const answersOf = (file: VectorFile): Sampling.Replies => {
   return replies
 }
 
-/** The recorded requests; a client that was opened for this one sample counts from 0. */
+/** The recorded requests, with the number 0 where our client is opened for a single sample. */
 const requestsOf = (file: VectorFile) =>
   exchangesOf(file).map(({ request }) => ({
     path: request.path,
@@ -125,7 +125,7 @@ const samples: ReadonlyArray<readonly [VectorFile, SamplingClient.Request, Sampl
     "vectors/sample_prompt_logprobs_last_n.json",
     { prompt, params: { maxTokens: 1 }, promptLogprobs: true, promptLogprobsLastN: 2 },
   ],
-  // There for a whole client, here for a client or a sample.
+  // In the reference a setting of the whole client, here of a client or a sample.
   ["vectors/sample_record_stability_info.json", { prompt, params: { maxTokens: 2 } }, { recordStabilityInfo: true }],
   ["vectors/sample_record_stability_info.json", { prompt, params: { maxTokens: 2 }, recordStabilityInfo: true }],
   [
@@ -143,8 +143,8 @@ const samples: ReadonlyArray<readonly [VectorFile, SamplingClient.Request, Sampl
   ],
 ]
 
-describe("samples as recorded", () => {
-  it.effect.each(samples)("%s", ([file, request, options]) =>
+describe("recorded samples", () => {
+  it.effect.each(samples)("sample matches the recording %s", ([file, request, options]) =>
     Effect.gen(function* () {
       const { result, seen } = yield* replay(file, (client) => client.sample(request), options)
       expect(sent(seen)).toEqual(requestsOf(file))
@@ -160,7 +160,7 @@ describe("samples as recorded", () => {
   it.effect.each([
     ["vectors/compute_logprobs.json", undefined],
     ["vectors/compute_logprobs_last_n.json", { lastN: 1 }],
-  ] as const)("%s", ([file, options]) =>
+  ] as const)("computeLogprobs matches the recording %s", ([file, options]) =>
     Effect.gen(function* () {
       const { result, seen } = yield* replay(file, (client) => client.computeLogprobs(prompt, options))
       expect(sent(seen)).toEqual(requestsOf(file))
@@ -168,7 +168,7 @@ describe("samples as recorded", () => {
     }),
   )
 
-  it.effect("a submitted sample is a future: vectors/sample_all_params.json", () =>
+  it.effect("submit.sample returns a future: vectors/sample_all_params.json", () =>
     Effect.gen(function* () {
       const file = "vectors/sample_all_params.json"
       const [, request] = samples.find(([name]) => name === file)!
@@ -184,7 +184,7 @@ describe("samples as recorded", () => {
     }),
   )
 
-  it.effect("vectors/sample_prompt_alt_tokens_missing.json: what was asked for and is not there is told", () =>
+  it.effect("vectors/sample_prompt_alt_tokens_missing.json: a requested field that is missing is an error", () =>
     Effect.gen(function* () {
       const file = "vectors/sample_prompt_alt_tokens_missing.json"
       const { result, seen } = yield* replay(file, (client) =>
@@ -198,30 +198,32 @@ describe("samples as recorded", () => {
     }),
   )
 
-  it.effect("vectors/sample_target_prompt_logprobs_bad_dtype.json: refused before anything is sent", () =>
-    Effect.gen(function* () {
-      const file = "vectors/sample_target_prompt_logprobs_bad_dtype.json"
-      expect(exchangesOf(file)).toEqual([])
-      const { result, seen } = yield* replay("vectors/sample_defaults.json", (client) =>
-        client.sample({
-          prompt,
-          // As from a program without types.
-          targetPromptLogprobs: Either.getOrThrow(TensorData.float32([[1]])) as unknown as TensorData.Input<"int64">,
-        }),
-      )
-      expect(sent(seen)).toEqual([])
-      expect(Either.flip(result)).toMatchObject({
-        right: {
-          _tag: "InvalidInput",
-          path: "sample.targetPromptLogprobs",
-          problem: "expected a int64 tensor, got float32",
-        },
-      })
-      expect(Recorded.vector(file).result).toMatchObject({ $error: "ValueError" })
-    }),
+  it.effect(
+    "vectors/sample_target_prompt_logprobs_bad_dtype.json: targets of the wrong type are rejected before sending",
+    () =>
+      Effect.gen(function* () {
+        const file = "vectors/sample_target_prompt_logprobs_bad_dtype.json"
+        expect(exchangesOf(file)).toEqual([])
+        const { result, seen } = yield* replay("vectors/sample_defaults.json", (client) =>
+          client.sample({
+            prompt,
+            // As untyped code could call it.
+            targetPromptLogprobs: Either.getOrThrow(TensorData.float32([[1]])) as unknown as TensorData.Input<"int64">,
+          }),
+        )
+        expect(sent(seen)).toEqual([])
+        expect(Either.flip(result)).toMatchObject({
+          right: {
+            _tag: "InvalidInput",
+            path: "sample.targetPromptLogprobs",
+            problem: "expected a int64 tensor, got float32",
+          },
+        })
+        expect(Recorded.vector(file).result).toMatchObject({ $error: "ValueError" })
+      }),
   )
 
-  it.effect("vectors-0.25.0/sample.json: an older server, which refuses the fields that came later", () =>
+  it.effect("vectors-0.25.0/sample.json: newer fields are left out for an older server that rejects them", () =>
     Effect.gen(function* () {
       const file = "vectors-0.25.0/sample.json"
       const forbidden = ["topk_sample_logprobs", "prompt_alt_tokens_k", "record_stability_info"]
@@ -241,7 +243,7 @@ describe("samples as recorded", () => {
         },
       )
       expect(sent(seen).slice(1)).toEqual(requestsOf(file))
-      // The ids of the sequences are newer than the reference that was recorded, and are there.
+      // Sequence ids are newer than this recording, and present.
       const [sequence] = Either.getOrThrow(result).sequences
       expect(sequence?.sequenceId).toEqual(Option.some("seq-0-0"))
       expect(asJson(Either.getOrThrow(result))).toMatchObject(untyped(Recorded.vector(file).result) as object)
@@ -249,7 +251,7 @@ describe("samples as recorded", () => {
   )
 })
 
-describe("clients as recorded", () => {
+describe("recorded clients", () => {
   const opened = (target: SamplingClient.Target, before: number, answer: HttpScript.Reply) =>
     Effect.gen(function* () {
       for (let i = 0; i < before; i++) yield* SamplingClient.make({ baseModel: "other" })
@@ -272,7 +274,7 @@ describe("clients as recorded", () => {
   it.effect.each([
     ["vectors/create_sampling_client_base_model.json", { baseModel: "Qwen/Qwen3-8B" }],
     ["vectors/create_sampling_client_model_path.json", { modelPath: "tinker://run-1/sampler_weights/s-1" }],
-  ] as const)("%s", ([file, target]) =>
+  ] as const)("SamplingClient.make matches the recording %s", ([file, target]) =>
     Effect.gen(function* () {
       const vector = Recorded.vector(file)
       const { sampling_session_seq_id } = vector.request.body as { readonly sampling_session_seq_id: number }
@@ -284,7 +286,7 @@ describe("clients as recorded", () => {
     }),
   )
 
-  it.effect("vectors/create_sampling_client_bad_path.json: refused before anything is sent", () =>
+  it.effect("vectors/create_sampling_client_bad_path.json: an invalid path is rejected before sending", () =>
     Effect.gen(function* () {
       const vector = Recorded.vector("vectors/create_sampling_client_bad_path.json")
       const { client, requests } = yield* opened({ modelPath: "/weights" }, 0, {})
@@ -300,7 +302,7 @@ describe("clients as recorded", () => {
     }),
   )
 
-  it.effect("vectors/cancel_future.json: interrupting tells a server that wants to know", () =>
+  it.effect("vectors/cancel_future.json: interrupting a sample cancels it if the server enables that", () =>
     Effect.gen(function* () {
       const file = "vectors/cancel_future.json"
       const seen = yield* Effect.gen(function* () {
@@ -323,7 +325,7 @@ describe("clients as recorded", () => {
     }),
   )
 
-  it.effect("vectors/join_sampling_session.json: a clone that joins counts in the block it is given", () =>
+  it.effect("vectors/join_sampling_session.json: a clone that joins numbers its samples in the given block", () =>
     Effect.gen(function* () {
       const file = "vectors/join_sampling_session.json"
       const handle = SamplerHandle.encode(Sampling.handle({ sampleJoinSamplingSession: true }))
@@ -337,7 +339,7 @@ describe("clients as recorded", () => {
     }),
   )
 
-  it.effect("vectors/sampler_handle.json: the handle that the reference gives", () =>
+  it.effect("vectors/sampler_handle.json: a handle equals that of the reference", () =>
     Effect.gen(function* () {
       const recorded = JSON.parse(
         JSON.stringify(Recorded.vector("vectors/sampler_handle.json").result).replace("PORT", "1234"),
@@ -358,13 +360,13 @@ describe("clients as recorded", () => {
       expect(text).toMatch(/^[\w-]+=*$/)
       expect(text.length % 4).toBe(0)
       expect(JSON.parse(Buffer.from(text, "base64url").toString())).toEqual(recorded)
-      // And the reference's own text is understood.
+      // The reference's own text decodes too.
       const theirs = Buffer.from(JSON.stringify(recorded)).toString("base64").replaceAll("+", "-").replaceAll("/", "_")
       expect(SamplerHandle.decode(theirs)).toEqual(SamplerHandle.decode(text))
     }),
   )
 
-  it.effect("behaviours/sample_clone_seq_ids.json: the original counts from 0, a clone from another block", () =>
+  it.effect("behaviours/sample_clone_seq_ids.json: the original numbers from 0, a clone from another block", () =>
     Effect.gen(function* () {
       const { expect: recorded } = Recorded.behaviour("behaviours/sample_clone_seq_ids.json")
       const numbers = yield* Effect.gen(function* () {
@@ -387,7 +389,7 @@ describe("clients as recorded", () => {
   )
 })
 
-describe("behaviours as recorded", () => {
+describe("recorded behavior", () => {
   const scriptOf = (file: `behaviours/${string}.json`) => {
     const { expect: recorded, script } = Recorded.behaviour(file)
     const replies: Record<string, Array<HttpScript.Reply>> = {}
@@ -426,18 +428,20 @@ describe("behaviours as recorded", () => {
   const bodies = (recorded: Recorded.Behaviour["expect"]) =>
     recorded.requests.map(({ body, request }) => ({ path: request.replace("POST ", ""), body }))
 
-  it.effect("behaviours/sample_429_backpressure.json, but Retry-After is obeyed", () =>
-    Effect.gen(function* () {
-      const { keys, recorded, requests, result, times } = yield* run("behaviours/sample_429_backpressure.json")
-      expect(requests).toEqual(bodies(recorded))
-      expect(Either.map(result, asJson)).toEqual(Either.right(untyped(recorded.result)))
-      // Seven seconds were asked for; the second refusal names no time.
-      expect(times).toEqual([0, 7000, 8000, 8000])
-      expect(new Set(keys).size).toBe(4)
-    }),
+  it.effect(
+    "behaviours/sample_429_backpressure.json: a 429 backs off as recorded, except that Retry-After is honored",
+    () =>
+      Effect.gen(function* () {
+        const { keys, recorded, requests, result, times } = yield* run("behaviours/sample_429_backpressure.json")
+        expect(requests).toEqual(bodies(recorded))
+        expect(Either.map(result, asJson)).toEqual(Either.right(untyped(recorded.result)))
+        // The server asked for seven seconds; the second 429 has no Retry-After.
+        expect(times).toEqual([0, 7000, 8000, 8000])
+        expect(new Set(keys).size).toBe(4)
+      }),
   )
 
-  it.effect("behaviours/sample_429_large_prompt.json: five seconds for a large prompt", () =>
+  it.effect("behaviours/sample_429_large_prompt.json: a 429 backs off for five seconds with a large prompt", () =>
     Effect.gen(function* () {
       const tokens = Array.from({ length: 13_108 }, () => 1)
       const { recorded, requests, result, times } = yield* run("behaviours/sample_429_large_prompt.json", {
@@ -451,22 +455,24 @@ describe("behaviours as recorded", () => {
         [0, 13_108],
         [0, 13_108],
       ])
-      // One token less is not large.
+      // With one token less the prompt is not large.
       const smaller = yield* run("behaviours/sample_429_large_prompt.json", { ...one, prompt: tokens.slice(1) })
       expect(smaller.times).toEqual([0, 1000, 1000])
     }),
   )
 
-  it.effect("behaviours/sample_asample_402.json, but after the five seconds that billing gets elsewhere", () =>
-    Effect.gen(function* () {
-      const { recorded, requests, result, times } = yield* run("behaviours/sample_asample_402.json")
-      expect(requests).toEqual(bodies(recorded))
-      expect(Either.map(result, asJson)).toEqual(Either.right(untyped(recorded.result)))
-      expect(times).toEqual([0, 5000, 5000])
-    }),
+  it.effect(
+    "behaviours/sample_asample_402.json: a 402 is retried as recorded, after the usual five-second billing pause",
+    () =>
+      Effect.gen(function* () {
+        const { recorded, requests, result, times } = yield* run("behaviours/sample_asample_402.json")
+        expect(requests).toEqual(bodies(recorded))
+        expect(Either.map(result, asJson)).toEqual(Either.right(untyped(recorded.result)))
+        expect(times).toEqual([0, 5000, 5000])
+      }),
   )
 
-  it.effect("behaviours/sample_future_410_resamples.json: a promise that expired is submitted anew", () =>
+  it.effect("behaviours/sample_future_410_resamples.json: a sample is submitted again after its promise expired", () =>
     Effect.gen(function* () {
       const { recorded, requests, result, times } = yield* run("behaviours/sample_future_410_resamples.json")
       expect(requests).toEqual(bodies(recorded))
@@ -479,25 +485,27 @@ describe("behaviours as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/sample_no_retries_flag.json: unless the server forbids it", () =>
-    Effect.gen(function* () {
-      const flags = { "client/config": [{ body: { sample_no_retries: true } }] }
-      const { recorded, requests, result } = yield* run("behaviours/sample_no_retries_flag.json", one, flags)
-      expect(requests).toEqual(bodies(recorded))
-      expect(Either.flip(result)).toMatchObject({
-        right: { _tag: "PromiseExpired", requestId: "req-0001", detail: "gone" },
-      })
-      expect(recorded.error).toMatchObject({ $error: "RetryableException" })
-    }),
+  it.effect(
+    "behaviours/sample_no_retries_flag.json: a sample is not submitted again if the server disables retries",
+    () =>
+      Effect.gen(function* () {
+        const flags = { "client/config": [{ body: { sample_no_retries: true } }] }
+        const { recorded, requests, result } = yield* run("behaviours/sample_no_retries_flag.json", one, flags)
+        expect(requests).toEqual(bodies(recorded))
+        expect(Either.flip(result)).toMatchObject({
+          right: { _tag: "PromiseExpired", requestId: "req-0001", detail: "gone" },
+        })
+        expect(recorded.error).toMatchObject({ $error: "RetryableException" })
+      }),
   )
 
-  it.effect("behaviours/sample_cancel_disabled.json: nothing is told to a server that does not want to know", () =>
+  it.effect("behaviours/sample_cancel_disabled.json: no cancellation is sent if the server does not enable it", () =>
     Effect.gen(function* () {
       const { recorded, replies } = scriptOf("behaviours/sample_cancel_disabled.json")
       const traffic = yield* Effect.gen(function* () {
         const client = yield* SamplingClient.make(Sampling.samplingSession)
         const sampling = yield* Effect.fork(client.sample(one))
-        // As long as the recorded polls last, and a pause of ours.
+        // As long as the recorded polls last, plus our pause.
         yield* TestClock.adjust("650 millis")
         yield* Fiber.interrupt(sampling)
         yield* TestClock.adjust("1 minute")
@@ -507,7 +515,7 @@ describe("behaviours as recorded", () => {
     }),
   )
 
-  /** Starts so many samples at once on one answer to all of them; when each was submitted. */
+  /** Starts the given number of samples at once, all with the same answer; returns when each was submitted. */
   const crowd = (count: number, replies: Sampling.Replies) =>
     Effect.gen(function* () {
       const client = yield* SamplingClient.make(Sampling.samplingSession)
@@ -524,7 +532,7 @@ describe("behaviours as recorded", () => {
 
   const slow = (seconds: number) => ({ ...Sampling.accepted("req"), delaySeconds: seconds, forever: true })
 
-  it.effect("behaviours/sample_bytes_semaphore.json: bytes pass while the balance is not negative", () =>
+  it.effect("behaviours/sample_bytes_semaphore.json: samples are admitted while the byte balance is not negative", () =>
     Effect.gen(function* () {
       const { recorded } = scriptOf("behaviours/sample_bytes_semaphore.json")
       const times = yield* crowd(4, {
@@ -536,7 +544,7 @@ describe("behaviours as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/sample_dispatch_limit_400.json: at most 400 are being submitted", () =>
+  it.effect("behaviours/sample_dispatch_limit_400.json: at most 400 samples are submitted concurrently", () =>
     Effect.gen(function* () {
       const { recorded } = scriptOf("behaviours/sample_dispatch_limit_400.json")
       const times = yield* crowd(460, { asample: [slow(10)] })
@@ -547,7 +555,7 @@ describe("behaviours as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/sample_throttled_after_429.json: ten at a time after a refusal", () =>
+  it.effect("behaviours/sample_throttled_after_429.json: ten samples at a time are admitted after a 429", () =>
     Effect.gen(function* () {
       const { recorded } = scriptOf("behaviours/sample_throttled_after_429.json")
       expect(recorded).toMatchObject({ maxInflightAsampleAfter429: 10 })
@@ -572,8 +580,8 @@ describe("behaviours as recorded", () => {
   )
 })
 
-describe("differences on purpose", () => {
-  it.effect("vectors/sample_missing_sequence_ids.json: a server without sequence ids can be sampled from", () =>
+describe("intentional differences from the reference", () => {
+  it.effect("vectors/sample_missing_sequence_ids.json: sampling works with a server that sends no sequence ids", () =>
     Effect.gen(function* () {
       const file = "vectors/sample_missing_sequence_ids.json"
       const { result, seen } = yield* replay(file, (client) => client.sample({ prompt }))

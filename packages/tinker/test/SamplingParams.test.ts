@@ -20,22 +20,22 @@ const encode = Schema.encodeSync(SamplingParams)
 const decode = Schema.decodeUnknownEither(SamplingParams)
 
 describe("SamplingParams", () => {
-  it.each(cases)("sends what the reference sends: $file", ({ file, input }) => {
+  it.each(cases)("SamplingParams encodes what the reference encodes: $file", ({ file, input }) => {
     const vector = JSON.parse(readFileSync(new URL(`../../../test/wire/${file}`, import.meta.url), "utf8"))
     const json = encode(input)
     expect(json).toStrictEqual(vector.request.body.sampling_params)
     expect(decode(json)).toEqual(Either.right({ ...defaults, ...input }))
   })
 
-  it("takes an explicit undefined for not given", () => {
+  it("an explicit undefined in SamplingParams counts as not given", () => {
     expect(encode({ maxTokens: undefined, temperature: undefined })).toStrictEqual(encode({}))
   })
 
-  it("reads defaults where nothing is said, null included", () => {
+  it("decoding SamplingParams fills in defaults for missing and null fields", () => {
     expect(decode({ max_tokens: null, stop: null })).toEqual(Either.right(defaults))
   })
 
-  it("refuses what no sampler can do", () => {
+  it("SamplingParams rejects values that no sampler supports", () => {
     const validate = Schema.validateEither(SamplingParams)
     for (const input of [
       { temperature: -1 },

@@ -1,4 +1,4 @@
-/** What goes wrong with numbers when several things go wrong at once. Each of these did once. */
+/** Sequence numbers when several failures coincide. Every test is a regression. */
 import { describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Logger, Option, Ref, type Scope, Stream } from "effect"
 import { Loss, ServiceClient, type TinkerError, TrainingJournal } from "effect-tinker"
@@ -15,7 +15,7 @@ const three = [datum(1, 2), datum(3, 4), datum(5, 6)]
 const boom = { failFuture: { error: "boom", category: "server" } }
 const no = { status: 422, body: { detail: "no" } }
 
-/** Several lives on one server. */
+/** Several client processes on one server. */
 const onServer = <A, E>(
   program: Effect.Effect<
     A,
@@ -29,7 +29,7 @@ const onServer = <A, E>(
     VirtualTime.run,
   )
 
-const live = <A, E>(program: Effect.Effect<A, E, Clients.Env | Scope.Scope>) =>
+const runProcess = <A, E>(program: Effect.Effect<A, E, Clients.Env | Scope.Scope>) =>
   Effect.scoped(program).pipe(Effect.provide(Clients.clients()))
 
 const resume = (journal: TrainingJournal.Journal) =>
@@ -39,8 +39,8 @@ const passes = Effect.map(model, ({ applied }) =>
   applied.filter(({ operation }) => operation === "forward_backward").map(({ seq }) => seq),
 )
 
-describe("a request under another number", () => {
-  it.effect("whose answer is lost is not sent under its first number as well", () =>
+describe("renumbered requests", () => {
+  it.effect("a renumbered request whose response is lost is not sent under its first number as well", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -55,11 +55,11 @@ describe("a request under another number", () => {
     ),
   )
 
-  it.effect("that is cut off by the end of the process is not resumed under both", () =>
+  it.effect("a renumbered request cut off by the end of the process is not resumed under both numbers", () =>
     onServer(
       Effect.gen(function* () {
         const journal = yield* TrainingJournal.memory
-        yield* live(
+        yield* runProcess(
           Effect.gen(function* () {
             const client = yield* lora({ journal })
             yield* pass(client, 1, 2)
@@ -71,7 +71,7 @@ describe("a request under another number", () => {
             return yield* Effect.interrupt
           }),
         ).pipe(Effect.exit)
-        yield* ending(live(resume(journal)))
+        yield* ending(runProcess(resume(journal)))
         yield* Effect.sleep("1 minute")
         expect((yield* passes).length).toBeLessThanOrEqual(2)
       }),
@@ -79,20 +79,22 @@ describe("a request under another number", () => {
     ),
   )
 
-  it.effect.each(["dedupe", "nextOnly"] as const)("takes the pieces after it along: %s", (mode) =>
-    run(
-      Effect.gen(function* () {
-        const client = yield* lora({ journal: yield* TrainingJournal.memory })
-        yield* fault({ on: "optim_step", ...no })
-        yield* ending(client.optimStep(adam))
-        expect(yield* ending(client.forwardBackward(three, Loss.crossEntropy))).toBe("done")
-        expect(yield* passes).toEqual([2, 3, 4])
-      }),
-      { flags: serial, mode, rejectedUsesNumber: true },
-    ),
+  it.effect.each(["dedupe", "nextOnly"] as const)(
+    "renumbering a chunk upward renumbers the chunks after it: %s",
+    (mode) =>
+      run(
+        Effect.gen(function* () {
+          const client = yield* lora({ journal: yield* TrainingJournal.memory })
+          yield* fault({ on: "optim_step", ...no })
+          yield* ending(client.optimStep(adam))
+          expect(yield* ending(client.forwardBackward(three, Loss.crossEntropy))).toBe("done")
+          expect(yield* passes).toEqual([2, 3, 4])
+        }),
+        { flags: serial, mode, rejectedUsesNumber: true },
+      ),
   )
 
-  it.effect("takes them along downwards, too", () =>
+  it.effect("renumbering a chunk downward renumbers the chunks after it", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora({ journal: yield* TrainingJournal.memory })
@@ -107,8 +109,8 @@ describe("a request under another number", () => {
   )
 })
 
-describe("a step", () => {
-  it.effect("that is interrupted while its pass is sent keeps its update", () =>
+describe("training steps", () => {
+  it.effect("a step interrupted while its pass is sent keeps its update", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -122,7 +124,7 @@ describe("a step", () => {
     ),
   )
 
-  it.effect("of a stream that ends early is whole or not sent", () =>
+  it.effect("a step of a stream that ends early is sent completely or not at all", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -140,7 +142,7 @@ describe("a step", () => {
 
   const conflict = { failFuture: { status: 409, detail: "Sequence conflict" } }
 
-  it.effect("has no update under a number that its pass has not", () =>
+  it.effect("a step whose pass conflicts applies no update", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -173,7 +175,7 @@ describe("a step", () => {
     ),
   )
 
-  it.effect("works after loads that failed, however many", () =>
+  it.effect("passes succeed after any number of failed loads", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -201,8 +203,8 @@ describe("a step", () => {
   )
 })
 
-describe("a server of JSON", () => {
-  it.effect("is found out by the first of several pieces, with a journal", () =>
+describe("servers that accept only JSON", () => {
+  it.effect("the first of several chunks detects a JSON server, with a journal", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora({ journal: yield* TrainingJournal.memory })
@@ -212,7 +214,7 @@ describe("a server of JSON", () => {
     ),
   )
 
-  it.effect("is found out by the first of several pieces, in parallel", () =>
+  it.effect("the first of several chunks detects a JSON server, with parallel chunks", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -224,8 +226,8 @@ describe("a server of JSON", () => {
   )
 })
 
-describe("a failed result", () => {
-  it.effect("with another request ahead of it leaves a healthy client", () =>
+describe("failed results", () => {
+  it.effect("a failed result with another request in flight leaves a healthy client", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -239,7 +241,7 @@ describe("a failed result", () => {
     ),
   )
 
-  it.effect("whose number was taken again is not taken twice", () =>
+  it.effect("the number of a failed result is not reused twice", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -265,7 +267,7 @@ describe("a failed result", () => {
     ),
   )
 
-  it.effect("is not confused with a name that is taken", () =>
+  it.effect("a name conflict after a failed result does not break the client", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -278,7 +280,7 @@ describe("a failed result", () => {
     ),
   )
 
-  it.effect("is not what a server is asked about its numbers with", () =>
+  it.effect("the number of a failed result is not used to probe the server", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -286,7 +288,7 @@ describe("a failed result", () => {
         yield* fault({ on: "optim_step", ...boom })
         yield* ending(client.optimStep(adam))
         yield* fault({ on: ({ operation, seq }) => operation === "forward_backward" && seq === 3, drop: "underway" })
-        // Whether the third was done can't be known here; but the server is not taken for one that forgets numbers.
+        // It is unknown whether the third was applied, but the server still counts as one that guards numbers.
         expect(yield* ending(pass(client, 3, 4))).toBe("SequenceBroken unknown")
         expect((yield* Ref.get(client.session.learnt)).guardsNumbers).toEqual(Option.some(true))
       }),
@@ -296,7 +298,7 @@ describe("a failed result", () => {
 })
 
 describe("rejections that use their numbers", () => {
-  it.effect("are learnt from, one after the other", () =>
+  it.effect("consecutive rejections that use their numbers do not break the client", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -310,7 +312,7 @@ describe("rejections that use their numbers", () => {
     ),
   )
 
-  it.effect("are learnt from before pieces are sent in parallel", () =>
+  it.effect("a rejection that used its number is detected before chunks are sent in parallel", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -322,7 +324,7 @@ describe("rejections that use their numbers", () => {
     ),
   )
 
-  it.effect("of pieces in parallel are learnt from, too", () =>
+  it.effect("rejected parallel chunks that used their numbers do not break the client", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -341,7 +343,7 @@ describe("rejections that use their numbers", () => {
   )
 })
 
-describe("a save", () => {
+describe("saves", () => {
   const taken = Effect.gen(function* () {
     let isTaken = false
     yield* fault({
@@ -353,7 +355,7 @@ describe("a save", () => {
     return ({ operation }: ScriptedServer.Seen) => operation === "save_weights" && (isTaken = true)
   })
 
-  it.effect("whose own first sending took its name ends alone", () =>
+  it.effect("a resent save whose first attempt took its name fails alone", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -365,12 +367,12 @@ describe("a save", () => {
     ),
   )
 
-  it.effect("that was cut off does not keep a run from being resumed", () =>
+  it.effect("a save that was cut off does not prevent resuming the run", () =>
     onServer(
       Effect.gen(function* () {
         const journal = yield* TrainingJournal.memory
         yield* fault({ on: yield* taken, delay: "1 hour" })
-        yield* live(
+        yield* runProcess(
           Effect.gen(function* () {
             const client = yield* lora({ journal })
             yield* Effect.fork(client.saveState("a"))
@@ -378,15 +380,17 @@ describe("a save", () => {
             return yield* Effect.interrupt
           }),
         ).pipe(Effect.exit)
-        expect(yield* ending(live(Effect.flatMap(resume(journal), ({ client }) => pass(client, 1, 2))))).toBe("done")
+        expect(yield* ending(runProcess(Effect.flatMap(resume(journal), ({ client }) => pass(client, 1, 2))))).toBe(
+          "done",
+        )
       }),
       { mode: "anything" },
     ),
   )
 })
 
-describe("a batch in part", () => {
-  it.effect("is one, too, when a later piece meets a conflict", () =>
+describe("partial batches", () => {
+  it.effect("a conflict on a later chunk leaves a partial batch", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -402,11 +406,11 @@ describe("a batch in part", () => {
     ),
   )
 
-  it.effect("is one after a restart, whatever load has failed since", () =>
+  it.effect("a partial batch is still partial after a restart, even if a load failed in between", () =>
     onServer(
       Effect.gen(function* () {
         const journal = yield* TrainingJournal.memory
-        yield* live(
+        yield* runProcess(
           Effect.gen(function* () {
             const client = yield* lora({ journal })
             yield* fault({ on: "forward_backward", nth: 2, status: 400, body: { detail: "bad" } })
@@ -415,7 +419,7 @@ describe("a batch in part", () => {
             return yield* Effect.interrupt
           }),
         ).pipe(Effect.exit)
-        const end = yield* live(Effect.flatMap(resume(journal), ({ client }) => ending(client.optimStep(adam))))
+        const end = yield* runProcess(Effect.flatMap(resume(journal), ({ client }) => ending(client.optimStep(adam))))
         expect(end).toBe("SequenceBroken partial")
       }),
       { flags: serial },
@@ -423,12 +427,12 @@ describe("a batch in part", () => {
   )
 })
 
-describe("a restart", () => {
-  it.effect("after a checkpoint that could not be loaded loads it first", () =>
+describe("restarts", () => {
+  it.effect("resuming after a failed checkpoint load loads the checkpoint first", () =>
     onServer(
       Effect.gen(function* () {
         const journal = yield* TrainingJournal.memory
-        const path = yield* live(
+        const path = yield* runProcess(
           Effect.gen(function* () {
             const client = yield* lora()
             yield* pass(client, 1, 2)
@@ -443,19 +447,19 @@ describe("a restart", () => {
             ? yield* service.createTrainingClientFromCheckpoint(path, { journal })
             : (yield* service.resumeTrainingClient({ journal })).client
         })
-        expect(yield* ending(live(open))).toBe("RequestFailed Server")
-        yield* live(Effect.flatMap(open, (client) => pass(client, 5, 6)))
+        expect(yield* ending(runProcess(open))).toBe("RequestFailed Server")
+        yield* runProcess(Effect.flatMap(open, (client) => pass(client, 5, 6)))
         const made = (yield* (yield* ScriptedServer.ScriptedServer).models).at(-1)
         expect(made?.applied.map(({ operation }) => operation)).toEqual(["load_weights", "forward_backward"])
       }),
     ),
   )
 
-  it.effect("does not finish a step whose pass failed", () =>
+  it.effect("resuming does not finish a step whose pass failed", () =>
     onServer(
       Effect.gen(function* () {
         const journal = yield* TrainingJournal.memory
-        yield* live(
+        yield* runProcess(
           Effect.gen(function* () {
             const client = yield* lora({ journal })
             yield* fault({ on: "forward_backward", ...boom })
@@ -463,14 +467,14 @@ describe("a restart", () => {
             yield* Stream.make([datum(1, 2)]).pipe(client.trainSteps(Loss.crossEntropy, adam), Stream.runDrain)
           }),
         ).pipe(Effect.exit)
-        const { nextStep, unfinished } = yield* live(resume(journal))
+        const { nextStep, unfinished } = yield* runProcess(resume(journal))
         expect({ nextStep, unfinished }).toEqual({ nextStep: 0, unfinished: Option.none() })
       }),
     ),
   )
 })
 
-it.effect("a lost session names the checkpoint, and another one is opened for the next client", () =>
+it.effect("SessionLost names the last checkpoint, and the next client gets a new session", () =>
   run(
     Effect.gen(function* () {
       const client = yield* lora()
@@ -485,7 +489,7 @@ it.effect("a lost session names the checkpoint, and another one is opened for th
   ),
 )
 
-it.effect("whoever only watches a ticket that is cancelled sees its end", () =>
+it.effect("the queueState stream of a canceled ticket ends", () =>
   run(
     Effect.gen(function* () {
       const client = yield* lora()

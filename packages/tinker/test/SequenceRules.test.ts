@@ -1,4 +1,4 @@
-/** The rules of `docs/sequence-numbers.md`, each on servers that count in three ways. */
+/** The rules of `docs/sequence-numbers.md`, each on servers that treat numbers in three ways. */
 import { describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Option, Stream } from "effect"
 import { Loss, ModelInput, type TrainingClient } from "effect-tinker"
@@ -15,10 +15,10 @@ const parallel = { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: true }
 const three = [datum(1, 2), datum(3, 4), datum(5, 6)]
 const chunked = (client: TrainingClient.Service) => client.forwardBackward(three, Loss.crossEntropy)
 
-describe.each(modes)("numbers on a server that is %s", (mode) => {
+describe.each(modes)("sequence numbers on a server in mode %s", (mode) => {
   const on = (options: ScriptedServer.Options = {}): ScriptedServer.Options => ({ mode, ...options })
 
-  it.effect("1: a resend is the same bytes under the same key", () =>
+  it.effect("1: a resent request has the same bytes and the same idempotency key", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora({ onUnknownOutcome: "resend" })
@@ -35,7 +35,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("2: acknowledged requests count up from 1, one for each piece", () =>
+  it.effect("2: acknowledged requests are numbered from 1 without gaps, one number per chunk", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -54,7 +54,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("3: a request that never left uses no number, and the client stays healthy", () =>
+  it.effect("3: a request that was never sent uses no number, and the client stays healthy", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -68,7 +68,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("3: input that is refused here uses no number either", () =>
+  it.effect("3: input rejected by the client uses no number", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -81,7 +81,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("4: a rejected number is used again", () =>
+  it.effect("4: the number of a rejected request is reused", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -96,7 +96,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("4: unless the server uses it up, which is learnt once", () =>
+  it.effect("4: the client learns once that a server uses up the numbers of rejected requests", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -107,7 +107,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
         yield* fault({ on: "optim_step", status: 422, body: { detail: "no" } })
         expect(yield* ending(client.optimStep(adam))).toBe("RequestRejected Unprocessable")
         yield* pass(client, 3, 4)
-        // What takes any number can't be seen to use one up.
+        // A server that accepts any number does not reveal this.
         const numbers = yield* sent("forward_backward")
         expect(numbers).toEqual(mode === "anything" ? [1, 2] : [1, 1, 2, 4])
         expect(yield* ending(client.optimStep(adam))).toBe("done")
@@ -117,7 +117,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
   )
 
   it.effect(
-    "5: a conflict on a first attempt is resent three times, then the client is broken and nothing was done",
+    "5: a conflict on a first attempt is resent three times, then the client is broken and nothing was applied",
     () =>
       run(
         Effect.gen(function* () {
@@ -140,7 +140,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
       ),
   )
 
-  it.effect("5: a conflict that passes is only a delay", () =>
+  it.effect("5: a conflict that goes away only delays the request", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -151,7 +151,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("5: a name that is taken is a refusal, not the end", () =>
+  it.effect("5: a save with a name that is taken is rejected without breaking the client", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -164,7 +164,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("6: a lost answer ends in exactly one application, or in the word that it is unknown", () =>
+  it.effect("6: after a lost response the request is applied exactly once, or its outcome is reported as unknown", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -184,7 +184,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("6: what was lost on the way is sent again where the server would notice a second one", () =>
+  it.effect("6: a request lost on the way is resent if the server would detect a duplicate", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -192,7 +192,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
         yield* fault({ on: "optim_step", drop: "underway" })
         const end = yield* ending(client.optimStep(adam))
         expect(end).toBe(mode === "anything" ? "SequenceBroken unknown" : "done")
-        // It was asked once how the server counts, with a pass that changes nothing.
+        // The client probed once how the server counts, with a pass that changes nothing.
         expect((yield* applied).filter((step) => step.endsWith("optim_step")).length).toBe(mode === "anything" ? 0 : 1)
         yield* fault({ on: "optim_step", drop: "underway" })
         yield* ending(client.optimStep(adam))
@@ -203,21 +203,23 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect.each(["resend", "stop"] as const)("6: asked to %s it asks nobody", (onUnknownOutcome) =>
-    run(
-      Effect.gen(function* () {
-        const client = yield* lora({ onUnknownOutcome })
-        yield* fault({ on: "optim_step", drop: "underway" })
-        expect(yield* ending(client.optimStep(adam))).toBe(
-          onUnknownOutcome === "resend" ? "done" : "SequenceBroken unknown",
-        )
-        expect(yield* sent("forward_backward")).toEqual([])
-      }),
-      on(),
-    ),
+  it.effect.each(["resend", "stop"] as const)(
+    "6: with onUnknownOutcome set to %s the client does not probe the server",
+    (onUnknownOutcome) =>
+      run(
+        Effect.gen(function* () {
+          const client = yield* lora({ onUnknownOutcome })
+          yield* fault({ on: "optim_step", drop: "underway" })
+          expect(yield* ending(client.optimStep(adam))).toBe(
+            onUnknownOutcome === "resend" ? "done" : "SequenceBroken unknown",
+          )
+          expect(yield* sent("forward_backward")).toEqual([])
+        }),
+        on(),
+      ),
   )
 
-  it.effect("6: what does no harm twice is sent again without asking", () =>
+  it.effect("6: a request that is harmless to repeat is resent without a probe", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora({ onUnknownOutcome: "stop" })
@@ -228,7 +230,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("7: a failed result has used its number, or has not, and either way the client goes on", () =>
+  it.effect("7: the client continues after a failed result, whether or not it used its number", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -243,7 +245,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("7: a lost result is not a lost step", () =>
+  it.effect("7: a step whose result is lost still counts", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -256,7 +258,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("8: 402 and 429 hold the turn, and are seen", () =>
+  it.effect("8: 402 and 429 keep a request's place in the queue and appear in queueState", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -278,7 +280,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("9: a later piece that is rejected leaves a part, which must be accepted or reloaded", () =>
+  it.effect("9: a rejected later chunk leaves a partial batch, which must be accepted or reverted by loading", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -293,7 +295,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
 
         yield* fault({ on: "forward_backward", nth: 2, status: 400, body: { detail: "bad" } })
         expect(yield* ending(chunked(client))).toBe("SequenceBroken partial")
-        // A load that fails has changed nothing.
+        // A failed load changes nothing.
         expect(yield* ending(client.loadState("tinker://nobody/weights/x"))).not.toBe("done")
         expect(yield* ending(client.optimStep(adam))).toBe("SequenceBroken partial")
         expect(yield* ending(client.loadState(path))).toBe("done")
@@ -303,7 +305,7 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("9: a first piece that is rejected is an ordinary rejection, and so is a piece of a forward pass", () =>
+  it.effect("9: a rejected first chunk, or any chunk of a forward pass, is an ordinary rejection", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -317,47 +319,51 @@ describe.each(modes)("numbers on a server that is %s", (mode) => {
     ),
   )
 
-  it.effect("10: broken, what waits and what comes fails at once, and what was acknowledged gives its result", () =>
-    run(
-      Effect.gen(function* () {
-        const client = yield* lora()
-        const first = yield* client.submit.forwardBackward([datum(1, 2)], Loss.crossEntropy)
-        yield* fault({ on: "optim_step", status: 409, body: {}, times: 4 })
-        const breaking = yield* client.enqueue.optimStep(adam)
-        const behind = yield* client.enqueue.saveState("a")
-        expect(yield* ending(breaking.await)).toBe("SequenceBroken no")
-        expect(yield* ending(behind.await)).toBe("SequenceBroken no")
-        expect(yield* ending(client.saveState("b"))).toBe("SequenceBroken no")
-        expect(yield* ending(first.await)).toBe("done")
-      }),
-      on({ work: "1 minute" }),
-    ),
+  it.effect(
+    "10: when the client is broken, queued and new requests fail immediately and acknowledged ones still succeed",
+    () =>
+      run(
+        Effect.gen(function* () {
+          const client = yield* lora()
+          const first = yield* client.submit.forwardBackward([datum(1, 2)], Loss.crossEntropy)
+          yield* fault({ on: "optim_step", status: 409, body: {}, times: 4 })
+          const breaking = yield* client.enqueue.optimStep(adam)
+          const behind = yield* client.enqueue.saveState("a")
+          expect(yield* ending(breaking.await)).toBe("SequenceBroken no")
+          expect(yield* ending(behind.await)).toBe("SequenceBroken no")
+          expect(yield* ending(client.saveState("b"))).toBe("SequenceBroken no")
+          expect(yield* ending(first.await)).toBe("done")
+        }),
+        on({ work: "1 minute" }),
+      ),
   )
 })
 
-describe("a piece that can't be written", () => {
-  it.effect.each([serial, parallel])("is found before another one is sent: %j", (flags) =>
-    run(
-      Effect.gen(function* () {
-        const client = yield* lora()
-        const pointer = ModelInput.make({
-          type: "image_asset_pointer",
-          format: "png",
-          location: "x",
-          expectedTokens: 1,
-        })
-        const bad = [datum(1, 2), { modelInput: pointer, inputs: { targetTokens: [1], weights: [1] } }]
-        expect(yield* ending(client.forwardBackward(bad, Loss.crossEntropy))).toBe("InvalidInput")
-        expect(yield* sent("forward_backward")).toEqual([])
-        expect(yield* ending(chunked(client))).toBe("done")
-      }),
-      { flags },
-    ),
+describe("chunks that can't be encoded", () => {
+  it.effect.each([serial, parallel])(
+    "a chunk that can't be encoded is detected before any chunk is sent: %j",
+    (flags) =>
+      run(
+        Effect.gen(function* () {
+          const client = yield* lora()
+          const pointer = ModelInput.make({
+            type: "image_asset_pointer",
+            format: "png",
+            location: "x",
+            expectedTokens: 1,
+          })
+          const bad = [datum(1, 2), { modelInput: pointer, inputs: { targetTokens: [1], weights: [1] } }]
+          expect(yield* ending(client.forwardBackward(bad, Loss.crossEntropy))).toBe("InvalidInput")
+          expect(yield* sent("forward_backward")).toEqual([])
+          expect(yield* ending(chunked(client))).toBe("done")
+        }),
+        { flags },
+      ),
   )
 })
 
-describe("pieces in parallel", () => {
-  it.effect("the first goes last, and until then nothing is done", () =>
+describe("parallel chunks", () => {
+  it.effect("with parallel chunks the first chunk is sent last, and nothing is applied before it", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -369,7 +375,7 @@ describe("pieces in parallel", () => {
     ),
   )
 
-  it.effect("9: once another was rejected the first is not sent, and nothing was done", () =>
+  it.effect("9: with parallel chunks the first is not sent after another was rejected, and nothing is applied", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -382,7 +388,7 @@ describe("pieces in parallel", () => {
     ),
   )
 
-  it.effect("9: if none of them arrived, their numbers are free", () =>
+  it.effect("9: with parallel chunks the numbers are reused if every sent chunk was rejected", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()

@@ -58,7 +58,7 @@ const requestsTo = (path: string) => Effect.map(HttpScript.HttpScript, (script) 
 const bodies = (path: string) =>
   Effect.map(requestsTo(path), (requests) => requests.map((request) => JSON.parse(request.body) as unknown))
 
-/** Runs a program with a session, closes everything, and gives all that was sent. */
+/** Runs a program with a session, closes everything, and returns all requests. */
 const sentBy = <A, E>(
   program: Effect.Effect<A, E, Session.Session>,
   ...args: Parameters<typeof layer>
@@ -71,8 +71,8 @@ const sentBy = <A, E>(
     return yield* Effect.provide(HttpScript.HttpScript, context)
   }).pipe(VirtualTime.run)
 
-describe("start", () => {
-  it.effect("vectors-0.25.0/bootstrap.json: flags, dynamic flags, session, in this order", () =>
+describe("session start", () => {
+  it.effect("vectors-0.25.0/bootstrap.json: a session fetches flags, then dynamic flags, then is created", () =>
     Effect.gen(function* () {
       const { exchanges } = Recorded.vector("vectors-0.25.0/bootstrap.json")
       const { seen } = yield* sentBy(Effect.void)
@@ -87,7 +87,7 @@ describe("start", () => {
       { userMetadata: { run: "x" }, displayName: "nightly" },
       { tags: ["b", "a"], projectId: "proj-1", headers: { "X-Extra": "1" } },
     ],
-  ] as const)("%s", ([file, options, values]) =>
+  ] as const)("session creation matches the recording %s", ([file, options, values]) =>
     Effect.gen(function* () {
       const { request, response } = Recorded.vector(file)
       const lines: Array<readonly [string, string]> = []
@@ -102,7 +102,7 @@ describe("start", () => {
       const [created] = script.to("create_session")
       expect(JSON.parse(created?.body ?? "")).toEqual(request.body)
       expect(created?.headers["x-extra"]).toBe(request.headers["x-extra"])
-      // What the server says at creation is logged at its level.
+      // Messages of the server at creation are logged at their level.
       const said = Object.entries(response.body as Record<string, string | null>).flatMap(([key, text]) =>
         key.endsWith("_message") && text !== null ? [[key.startsWith("i") ? "INFO" : "WARN", text]] : [],
       )
@@ -111,7 +111,7 @@ describe("start", () => {
   )
 
   it.effect(
-    "behaviours/dynamic_config_404.json, vectors/client_dynamic_config.json: nothing said means the defaults",
+    "behaviours/dynamic_config_404.json, vectors/client_dynamic_config.json: missing flags have their defaults",
     () =>
       Effect.gen(function* () {
         const { expect: recorded } = Recorded.behaviour("behaviours/dynamic_config_404.json")
@@ -128,7 +128,7 @@ describe("start", () => {
       }),
   )
 
-  it.effect("behaviours/dynamic_config_refresh_floor.json: refreshed, but not more often than every 10 s", () =>
+  it.effect("behaviours/dynamic_config_refresh_floor.json: flags are refreshed at most every 10 s", () =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour("behaviours/dynamic_config_refresh_floor.json")
       const replies = script.map(({ body }) => ({ body }))
@@ -139,7 +139,7 @@ describe("start", () => {
     }),
   )
 
-  it.effect("a refresh that fails keeps what was known", () =>
+  it.effect("a failed refresh keeps the known flags", () =>
     Effect.gen(function* () {
       const dynamic = yield* Effect.flatMap(Session.Session, (session) =>
         Effect.zipRight(Effect.sleep("11 seconds"), session.dynamic),
@@ -158,7 +158,7 @@ describe("start", () => {
     }),
   )
 
-  it.effect("a failure to start is told, and nothing is left to finish", () =>
+  it.effect("a failure to start is reported and sends no finish request", () =>
     Effect.gen(function* () {
       const script = HttpScript.layer({
         "client/config": [{ body: {} }],
@@ -175,7 +175,7 @@ describe("start", () => {
     }),
   )
 
-  it.effect("counters give out every number once, under concurrency, each of its own", () =>
+  it.effect("session counters give out every number once under concurrency, each counter its own", () =>
     Effect.gen(function* () {
       const session = yield* Session.Session
       const models = yield* Effect.all(
@@ -188,25 +188,27 @@ describe("start", () => {
   )
 })
 
-describe("heartbeat", () => {
-  it.effect("vectors/session_heartbeat.json, behaviours/heartbeat_errors_continue.json", () =>
-    Effect.gen(function* () {
-      const { expect: recorded, script } = Recorded.behaviour("behaviours/heartbeat_errors_continue.json")
-      const { to } = yield* sentBy(Effect.sleep("32 seconds"), {
-        session_heartbeat: script.map(({ body, status }) => ({ body, ...(status === undefined ? {} : { status }) })),
-      })
-      const beats = to("session_heartbeat")
-      const created = to("create_session")[0]?.at ?? Number.NaN
-      expect(beats.map(({ at }) => (at - created) / 1000)).toEqual([10, 20, 30])
-      beats.forEach((beat, i) => {
-        expect(JSON.parse(beat.body)).toEqual(recorded.requests[i]?.body)
-        expect(beat.headers["x-stainless-read-timeout"]).toBe(recorded.requests[i]?.readTimeout)
-      })
-      expect(JSON.parse(beats[0]?.body ?? "")).toEqual(Recorded.vector("vectors/session_heartbeat.json").request.body)
-    }),
+describe("session heartbeats", () => {
+  it.effect(
+    "vectors/session_heartbeat.json, behaviours/heartbeat_errors_continue.json: heartbeats continue after errors",
+    () =>
+      Effect.gen(function* () {
+        const { expect: recorded, script } = Recorded.behaviour("behaviours/heartbeat_errors_continue.json")
+        const { to } = yield* sentBy(Effect.sleep("32 seconds"), {
+          session_heartbeat: script.map(({ body, status }) => ({ body, ...(status === undefined ? {} : { status }) })),
+        })
+        const beats = to("session_heartbeat")
+        const created = to("create_session")[0]?.at ?? Number.NaN
+        expect(beats.map(({ at }) => (at - created) / 1000)).toEqual([10, 20, 30])
+        beats.forEach((beat, i) => {
+          expect(JSON.parse(beat.body)).toEqual(recorded.requests[i]?.body)
+          expect(beat.headers["x-stainless-read-timeout"]).toBe(recorded.requests[i]?.readTimeout)
+        })
+        expect(JSON.parse(beats[0]?.body ?? "")).toEqual(Recorded.vector("vectors/session_heartbeat.json").request.body)
+      }),
   )
 
-  it.effect("failures are visible as a stream", () =>
+  it.effect("heartbeat failures appear in a stream", () =>
     Effect.gen(function* () {
       const { heartbeats } = yield* Session.Session
       const seen = yield* Stream.runCollect(Stream.take(heartbeats, 4))
@@ -222,9 +224,9 @@ describe("heartbeat", () => {
     ),
   )
 
-  it.effect("go on after a defect, and while a token is hard to get", () =>
+  it.effect("heartbeats continue after a defect and while no token can be obtained", () =>
     Effect.gen(function* () {
-      // No reply left is a defect of the client.
+      // Running out of replies is a defect of the client.
       const defect = yield* sentBy(Effect.sleep("35 seconds"), { session_heartbeat: [] })
       expect(defect.to("session_heartbeat").length).toBe(3)
       const jwt = `${Encoding.encodeBase64Url("{}")}.${Encoding.encodeBase64Url(`{"exp":60}`)}.x`
@@ -244,13 +246,13 @@ describe("heartbeat", () => {
         },
         { sessionTimeout: "1 minute" },
       )
-      // While the token lives; then each one has its ten seconds, and the limit is noticed.
+      // While the token is valid; then each heartbeat takes ten seconds, and the limit is reached.
       expect(reasons.slice(0, 2)).toEqual(["ok", "ok"])
       expect(reasons.slice(-2)).toEqual(["session_heartbeat timed out", "session_heartbeat timed out"])
     }),
   )
 
-  it.effect("behaviours/heartbeat_410_stops.json: the session is lost, and who waits is told", () =>
+  it.effect("behaviours/heartbeat_410_stops.json: a 410 loses the session and notifies waiters", () =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour("behaviours/heartbeat_410_stops.json")
       const errors: Array<unknown> = []
@@ -267,12 +269,12 @@ describe("heartbeat", () => {
         expect.objectContaining({ _tag: "SessionLost", sessionId: "sess-0001", reason: "Gone", detail: "finished" }),
       ])
       expect(sent.to("session_heartbeat").length).toBe(recorded.totalRequests)
-      // There is nothing left to finish.
+      // A lost session is not finished.
       expect(sent.to("sess-0001/finish")).toEqual([])
     }),
   )
 
-  it.effect("silence is warned of after 120 s, and ends the session only if a limit was set", () =>
+  it.effect("a silent session is logged after 120 s and is lost only if a limit is configured", () =>
     Effect.gen(function* () {
       const lines: Array<string> = []
       const silent = { session_heartbeat: [{ status: 503, forever: true }] }
@@ -300,29 +302,27 @@ describe("heartbeat", () => {
   )
 })
 
-describe("finish", () => {
-  it.effect(
-    "is sent when a running program is interrupted, and when its session was silent, but not when it is gone",
-    () =>
-      Effect.gen(function* () {
-        const scope = yield* Scope.make()
-        const context = yield* Layer.buildWithScope(layer(), scope)
-        const program = yield* Effect.fork(Effect.provide(Effect.never, context))
-        const exit = yield* Fiber.interrupt(program)
-        yield* Scope.close(scope, exit)
-        expect(yield* Effect.provide(bodies("sess-0001/finish"), context)).toEqual([
-          { reason: { type: "interrupted" }, detail: null },
-        ])
-        const silent = yield* sentBy(
-          Effect.flatMap(Session.Session, ({ lost }) => lost),
-          { session_heartbeat: [{ status: 503, forever: true }] },
-          { sessionTimeout: "1 minute" },
-        )
-        expect(silent.to("sess-0001/finish").length).toBe(1)
-      }),
+describe("session finish", () => {
+  it.effect("a session is finished when its program is interrupted or it was silent, but not when it is gone", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const context = yield* Layer.buildWithScope(layer(), scope)
+      const program = yield* Effect.fork(Effect.provide(Effect.never, context))
+      const exit = yield* Fiber.interrupt(program)
+      yield* Scope.close(scope, exit)
+      expect(yield* Effect.provide(bodies("sess-0001/finish"), context)).toEqual([
+        { reason: { type: "interrupted" }, detail: null },
+      ])
+      const silent = yield* sentBy(
+        Effect.flatMap(Session.Session, ({ lost }) => lost),
+        { session_heartbeat: [{ status: 503, forever: true }] },
+        { sessionTimeout: "1 minute" },
+      )
+      expect(silent.to("sess-0001/finish").length).toBe(1)
+    }),
   )
 
-  it.effect("ends who waits for the session to be lost, and who watches its heartbeats", () =>
+  it.effect("finishing a session ends fibers that wait for its loss or watch its heartbeats", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const context = yield* Layer.buildWithScope(layer(), scope)
@@ -336,7 +336,7 @@ describe("finish", () => {
     }),
   )
 
-  it.effect("is not forgotten when the program is interrupted while the session is being created", () =>
+  it.effect("interrupting a program while its session is created leaves no unfinished session", () =>
     Effect.gen(function* () {
       const slow = { create_session: [{ body: { session_id: "sess-0001" }, delaySeconds: 1 }] }
       // In steps of a few milliseconds around the answer: either nothing was created, or it is finished.
@@ -362,7 +362,7 @@ describe("finish", () => {
     }),
   )
 
-  it.effect("vectors/session_finish.json: with the reason for which the scope closes", () =>
+  it.effect("vectors/session_finish.json: a session is finished with the reason why its scope closes", () =>
     Effect.gen(function* () {
       const { request } = Recorded.vector("vectors/session_finish.json")
       const finished = (program: Effect.Effect<unknown, unknown, Session.Session>) =>
@@ -379,7 +379,7 @@ describe("finish", () => {
   )
 
   it.effect(
-    "behaviours/closed_client.json, behaviours/finish_never_without_close.json: once, at the end, never before",
+    "behaviours/closed_client.json, behaviours/finish_never_without_close.json: a session is finished once, on close",
     () =>
       Effect.gen(function* () {
         const before = yield* Effect.zipRight(Session.Session, bodies("sess-0001/finish")).pipe(
@@ -398,13 +398,13 @@ describe("finish", () => {
         expect(yield* Effect.provide(bodies("sess-0001/finish"), context)).toEqual([
           { reason: { type: "success" }, detail: null },
         ])
-        // Nothing of the session goes on.
+        // No session requests follow.
         yield* TestClock.adjust("1 hour")
         expect((yield* Effect.provide(requestsTo("session_heartbeat"), context)).length).toBe(0)
       }),
   )
 
-  it.effect("a server that does not answer holds shutdown up for 5 s, not longer", () =>
+  it.effect("an unresponsive server delays shutdown by at most 5 s", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       yield* Layer.buildWithScope(layer({ "sess-0001/finish": [{ delaySeconds: 1000, forever: true }] }), scope)

@@ -14,24 +14,28 @@ const message = (data: string, fields: Partial<Sse.Event> = {}): Sse.Event => ({
 
 const bom = "\uFEFF"
 
-/** What the standard says about each, in words of our own. */
+/** The rules of the standard, each in our own words. */
 const examples: ReadonlyArray<readonly [what: string, text: string, events: ReadonlyArray<Sse.Event>]> = [
   ["one event", "data: hello\n\n", [message("hello")]],
-  ["lines of data are joined", "data: YHOO\ndata: +2\ndata: 10\n\n", [message("YHOO\n+2\n10")]],
-  ["comments are nothing", ": test stream\n\ndata: first\n:\ndata: second\n\n", [message("first\nsecond")]],
+  ["data lines are joined", "data: YHOO\ndata: +2\ndata: 10\n\n", [message("YHOO\n+2\n10")]],
+  ["comments are ignored", ": test stream\n\ndata: first\n:\ndata: second\n\n", [message("first\nsecond")]],
   [
-    "one space after the colon is not data",
+    "one space after the colon is removed",
     "data:a\n\ndata: a\n\ndata:  a\n\n",
     ["a", "a", " a"].map((d) => message(d)),
   ],
-  ["only a space, not a tab", "data:\ta\n\n", [message("\ta")]],
+  ["only a space is removed, not a tab", "data:\ta\n\n", [message("\ta")]],
   ["a field without a colon is empty", "data\n\ndata\ndata\n\ndata:", [message(""), message("\n")]],
-  ["an event without data is none", "event: x\nid: 1\n\ndata: a\n\n", [message("a", { id: "1" })]],
-  ["names last for one event", "event: add\ndata: 1\n\ndata: 2\n\n", [message("1", { event: "add" }), message("2")]],
-  ["the last name counts", "event: a\nevent: b\ndata: 1\n\n", [message("1", { event: "b" })]],
-  ["an empty name is none", "event: a\nevent\ndata: 1\n\n", [message("1")]],
+  ["an event without data is dropped", "event: x\nid: 1\n\ndata: a\n\n", [message("a", { id: "1" })]],
   [
-    "ids stay until they change",
+    "event names last for one event",
+    "event: add\ndata: 1\n\ndata: 2\n\n",
+    [message("1", { event: "add" }), message("2")],
+  ],
+  ["the last event name wins", "event: a\nevent: b\ndata: 1\n\n", [message("1", { event: "b" })]],
+  ["an empty event name counts as none", "event: a\nevent\ndata: 1\n\n", [message("1")]],
+  [
+    "ids persist until they change",
     "id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n",
     [message("a", { id: "1" }), message("b", { id: "1" }), message("c")],
   ],
@@ -41,7 +45,7 @@ const examples: ReadonlyArray<readonly [what: string, text: string, events: Read
     [message("a", { id: "1" }), message("b", { id: "1" })],
   ],
   [
-    "retry is digits only",
+    "retry accepts only digits",
     "retry: 15\ndata: a\n\nretry: 1.5\nretry: x\nretry:\nretry: -3\ndata: b\n\n",
     [
       message("a", { retry: Option.some(Duration.millis(15)) }),
@@ -49,7 +53,7 @@ const examples: ReadonlyArray<readonly [what: string, text: string, events: Read
     ],
   ],
   [
-    "unknown fields are ignored, and so are spaces and case in names",
+    "unknown fields are ignored, and field names are matched exactly",
     "foo: 1\n data: a\nData: b\ndata: c\n\n",
     [message("c")],
   ],
@@ -59,14 +63,14 @@ const examples: ReadonlyArray<readonly [what: string, text: string, events: Read
   ["an unfinished event is dropped", "data: a\n\ndata: b\n", [message("a")]],
   ["an unfinished line is dropped", "data: a\n\ndata: b", [message("a")]],
   [
-    "a mark at the beginning is taken off, once",
+    "a byte order mark at the start is removed once",
     `${bom}data: a\n\n${bom}data: b\n\ndata: ${bom}c\n\n`,
     [message("a"), message(`${bom}c`)],
   ],
-  ["of two marks one is taken off", `${bom}${bom}data: a\n\ndata: b\n\n`, [message("b")]],
-  ["a mark alone", `${bom}\ndata: a\n\n`, [message("a")]],
+  ["only one of two byte order marks is removed", `${bom}${bom}data: a\n\ndata: b\n\n`, [message("b")]],
+  ["a byte order mark alone", `${bom}\ndata: a\n\n`, [message("a")]],
   [
-    "characters of every length",
+    "characters of every UTF-8 length",
     "data: aé€😀\nevent: ü\n\ndata: 語\u2028\u0085語\n\n",
     [message("aé€😀", { event: "ü" }), message("語\u2028\u0085語")],
   ],
@@ -81,7 +85,7 @@ const cut = (bytes: Uint8Array, ...at: ReadonlyArray<number>): Array<Uint8Array>
 }
 
 const decode = (pieces: ReadonlyArray<Uint8Array>, options?: Sse.Options) =>
-  // Each piece in a chunk of its own, as sockets give them.
+  // Each piece is a separate chunk, as from a socket.
   Stream.fromIterable(pieces).pipe(
     Stream.rechunk(1),
     Sse.decode(options),
@@ -89,7 +93,7 @@ const decode = (pieces: ReadonlyArray<Uint8Array>, options?: Sse.Options) =>
     Effect.map(Chunk.toReadonlyArray),
   )
 
-/** The standard read literally, for the whole text at once. */
+/** The standard taken literally, for the whole text at once. */
 const reference = (bytes: Uint8Array): ReadonlyArray<Sse.Event> => {
   const events: Array<Sse.Event> = []
   let [data, event, id, retry] = ["", "", "", Option.none<Duration.Duration>()]
@@ -131,27 +135,27 @@ const word = FastCheck.constantFrom(
 )
 const bytes = FastCheck.oneof(
   FastCheck.array(word, { maxLength: 60 }).map((words) => encode(words.join(""))),
-  // Also what is not UTF-8.
+  // Includes bytes that are not UTF-8.
   FastCheck.array(FastCheck.oneof(word.map(encode), FastCheck.uint8Array({ maxLength: 3 })), { maxLength: 40 }).map(
     (parts) => Uint8Array.from(parts.flatMap((part) => [...part])),
   ),
 )
 
 describe("Sse", () => {
-  it.effect.each(examples)("%s, cut at every byte", ([, text, events]) =>
+  it.effect.each(examples)("Sse decodes correctly when split at any byte: %s", ([, text, events]) =>
     Effect.gen(function* () {
       const all = encode(text)
       expect(reference(all)).toEqual(events)
       expect(yield* decode([all])).toEqual(events)
       for (let at = 0; at <= all.length; at++) {
-        expect(yield* decode(cut(all, at)), `cut at ${at}`).toEqual(events)
+        expect(yield* decode(cut(all, at)), `split at ${at}`).toEqual(events)
       }
       expect(yield* decode([...all].map((byte) => Uint8Array.of(byte)))).toEqual(events)
     }),
   )
 
   it.effect.prop(
-    "whatever the bytes and the cuts, it is what the standard says",
+    "Sse agrees with the standard for any bytes and any chunks",
     [bytes, FastCheck.array(FastCheck.nat(10_000), { maxLength: 8 })],
     ([all, cuts]) =>
       Effect.gen(function* () {
@@ -161,7 +165,7 @@ describe("Sse", () => {
     { fastCheck: { numRuns: process.env["TINKER_TESTS"] === "all" ? 500 : 100 } },
   )
 
-  it.effect("an event is given as soon as its empty line is there, also if that is a carriage return", () =>
+  it.effect("an SSE event is emitted as soon as its empty line arrives, even if that is a carriage return", () =>
     Effect.gen(function* () {
       for (const text of ["data: a\n\n", "data: a\r\n\r", "data: a\r\r"]) {
         const first = yield* Deferred.make<Sse.Event>()
@@ -176,7 +180,7 @@ describe("Sse", () => {
     }),
   )
 
-  it.effect("what is too large is an error after the events before it", () =>
+  it.effect("an SSE event that is too large is an error after the events before it", () =>
     Effect.gen(function* () {
       const limit = new Sse.SseError({ reason: "EventTooLarge", limit: 20 })
       const run = (text: string, maxEventBytes = 20) =>
@@ -191,17 +195,17 @@ describe("Sse", () => {
         })
       expect(yield* run("data: a\n\ndata: 12345678901234\n\n")).toEqual([["a", "12345678901234"], "done"])
       expect(yield* run("data: a\n\ndata: 123456789012345\n\n")).toEqual([["a"], limit])
-      // The lines together, a line that never ends, and a comment that never does.
+      // The data lines together, a line that never ends, and a comment that never ends.
       expect(yield* run("data: a\n\ndata: 1234\ndata: 1234\ndata: 1\n\n")).toEqual([["a"], limit])
       expect(yield* run(`data: a\n\n${"x".repeat(21)}`)).toEqual([["a"], limit])
       expect(yield* run(`data: a\n\n:${"x".repeat(20)}`)).toEqual([["a"], limit])
-      // Comments that keep a connection alive are no part of it.
+      // Keep-alive comments don't count.
       expect(yield* run(`data: a\n${": ping\n".repeat(100)}\n`)).toEqual([["a"], "done"])
       expect(yield* run("data: a\n\n", Number.NaN)).toMatchObject([[], { _tag: "SseError" }])
     }),
   )
 
-  it.effect("the failure of the bytes is passed on, after the events before it", () =>
+  it.effect("a failure of the byte stream is passed on after the events before it", () =>
     Effect.gen(function* () {
       const events: Array<string> = []
       const error = yield* Stream.concat(Stream.make(encode("data: a\n\ndata: b\n")), Stream.fail("cut")).pipe(
@@ -213,7 +217,7 @@ describe("Sse", () => {
     }),
   )
 
-  it.effect("the same decoder can be used for many streams at once", () =>
+  it.effect("one Sse decoder can decode many streams concurrently", () =>
     Effect.gen(function* () {
       const decoder = Sse.decode()
       const of = (text: string) =>
@@ -232,9 +236,9 @@ describe("Sse", () => {
     }),
   )
 
-  it.effect("a long line that comes byte by byte costs time linear in its length", () =>
+  it.effect("a long line that arrives byte by byte takes linear time", () =>
     Effect.gen(function* () {
-      // Doubling the room copies each byte about once; copying the line for each byte would be 10^12 here.
+      // Doubling the buffer copies each byte about once; copying the line for each byte would take 10^12 steps here.
       const size = 1_000_000
       const byte = encode("x")
       const events = yield* Stream.concat(

@@ -26,7 +26,7 @@ interface Batch {
 const accepted: HttpScript.Reply = { body: { status: "accepted" }, forever: true }
 const apiKey = Redacted.make("tml-telemetry-key")
 
-/** Runs a program with telemetry on, closes everything, and gives all that was sent. */
+/** Runs a program with telemetry on, closes everything, and returns all requests. */
 const sentBy = <A, E>(
   program: Effect.Effect<A, E, ServiceClient.ServiceClient | HttpScript.HttpScript | Scope.Scope>,
   replies: Replay.Replies = {},
@@ -53,7 +53,7 @@ const kinds = (batches: ReadonlyArray<Batch>) => batches.flatMap(({ events }) =>
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
 
-/** As a recording has it. */
+/** In the form of a recording. */
 const normalized = (body: string): unknown =>
   JSON.parse(body, (key, value: unknown) => {
     if ((key === "event_id" || key === "process_uuid") && uuid.test(String(value))) return "<UUID4>"
@@ -63,8 +63,8 @@ const normalized = (body: string): unknown =>
     return value
   })
 
-describe("as recorded", () => {
-  it.effect("vectors/telemetry_fatal_user_error.json: one batch at the end, with what the caller got", () =>
+describe("recorded telemetry", () => {
+  it.effect("vectors/telemetry_fatal_user_error.json: one batch at the end reports the caller's error", () =>
     Effect.gen(function* () {
       const file = "vectors/telemetry_fatal_user_error.json"
       const { request } = Recorded.vector(file)
@@ -85,7 +85,7 @@ describe("as recorded", () => {
       const [theirs] = Replay.requestsOf(file)
       expect(ours).toMatchObject({ method: theirs?.method, path: theirs?.path })
       expect({ ...ours?.headers, "x-stainless-read-timeout": "5.0" }).toEqual(theirs?.headers)
-      // One event for one error, and not another one for the layer in which it was met.
+      // One event per error, not one more for each layer it passes.
       const recorded = request.body as Batch
       const wanted = recorded.events.filter((event) => !kindOf(event).endsWith(".exception"))
       const body = normalized(requests[0]?.body ?? "") as Batch
@@ -106,28 +106,30 @@ describe("as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/telemetry_batching.json: 250 events leave in three batches, and the session is finished", () =>
-    Effect.gen(function* () {
-      const { expect: recorded } = Recorded.behaviour("behaviours/telemetry_batching.json")
-      const { batches, seen } = yield* sentBy(
-        Effect.gen(function* () {
-          const { telemetry } = yield* session
-          // With the two of the session itself.
-          for (let i = 0; i < 248; i++) telemetry.event("something", { i })
-        }),
-      )
-      expect(batches.map(({ events }) => events.length)).toEqual(recorded.result)
-      const indices = batches.flatMap(({ events }) => events.map((event) => event.event_session_index))
-      expect(indices).toEqual(Array.from({ length: 250 }, (_, i) => i))
-      const finish = seen.filter(({ path }) => path.endsWith("/finish"))
-      expect(Replay.asBehaviour(finish)).toMatchObject(
-        Replay.recordedBy("behaviours/telemetry_batching.json").map(({ request, body }) => ({ request, body })),
-      )
-    }),
+  it.effect(
+    "behaviours/telemetry_batching.json: 250 events are sent in three batches, and the session is finished",
+    () =>
+      Effect.gen(function* () {
+        const { expect: recorded } = Recorded.behaviour("behaviours/telemetry_batching.json")
+        const { batches, seen } = yield* sentBy(
+          Effect.gen(function* () {
+            const { telemetry } = yield* session
+            // Including the two events of the session itself.
+            for (let i = 0; i < 248; i++) telemetry.event("something", { i })
+          }),
+        )
+        expect(batches.map(({ events }) => events.length)).toEqual(recorded.result)
+        const indices = batches.flatMap(({ events }) => events.map((event) => event.event_session_index))
+        expect(indices).toEqual(Array.from({ length: 250 }, (_, i) => i))
+        const finish = seen.filter(({ path }) => path.endsWith("/finish"))
+        expect(Replay.asBehaviour(finish)).toMatchObject(
+          Replay.recordedBy("behaviours/telemetry_batching.json").map(({ request, body }) => ({ request, body })),
+        )
+      }),
   )
 
   it.effect.each(["behaviours/telemetry_retry.json", "behaviours/telemetry_wrong_answer.json"] as const)(
-    "%s: the same batch again, a second apart",
+    "%s: a failed batch is resent after a second",
     (file) =>
       Effect.gen(function* () {
         const { expect: recorded } = Recorded.behaviour(file)
@@ -143,19 +145,19 @@ describe("as recorded", () => {
           { telemetry: [...(Replay.scriptOf(file)["telemetry"] ?? []), accepted] },
         )
         const ours = requests.slice(0, recorded.totalRequests)
-        // The first flush after ten seconds, as in the reference; requests count from the first of all.
+        // The first flush is after ten seconds, as in the reference; times count from the first request.
         expect(ours.map(({ at }) => at)).toEqual([10_000, 11_000, 12_000])
         expect(recorded.requests.map(({ t }) => Math.round(t))).toEqual([0, 1, 2])
         expect(
           Replay.asBehaviour(ours.map((seen) => ({ ...seen, body: JSON.stringify(normalized(seen.body)) }))),
         ).toEqual(
-          // One key: a server that got the batch after all can tell.
+          // One idempotency key, so that a server that received the batch can detect it.
           Replay.recordedBy(file).map((request) => ({ ...request, idempotencyKey: 0, readTimeout: "5" })),
         )
       }),
   )
 
-  it.effect("behaviours/telemetry_future_error_event.json: a result that fails is one event, without any header", () =>
+  it.effect("behaviours/telemetry_future_error_event.json: a failed result is one event, without headers", () =>
     Effect.gen(function* () {
       const { events } = Recorded.behaviour("behaviours/telemetry_future_error_event.json").expect as unknown as Batch
       const { batches, requests } = yield* sentBy(
@@ -174,7 +176,7 @@ describe("as recorded", () => {
           ],
         },
       )
-      // That a result is not there yet is no error.
+      // A result that is not ready yet is not an error.
       expect(kinds(batches)).toEqual(events.map(kindOf).filter((kind) => !kind.startsWith("APIFuture.")))
       expect(batches[0]?.events[1]).toMatchObject({
         severity: "WARNING",
@@ -187,8 +189,8 @@ describe("as recorded", () => {
   )
 })
 
-describe("telemetry", () => {
-  it.effect("is off unless the configuration turns it on", () =>
+describe("Telemetry", () => {
+  it.effect("telemetry is off unless the configuration enables it", () =>
     Effect.gen(function* () {
       const { requests, seen } = yield* sentBy(
         Effect.gen(function* () {
@@ -204,7 +206,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("tells errors of the server apart from those of the user", () =>
+  it.effect("telemetry distinguishes server errors from user errors", () =>
     Effect.gen(function* () {
       const { batches } = yield* sentBy(
         Effect.gen(function* () {
@@ -226,7 +228,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("tells of a submission that failed, of a sample, and how long the session was", () =>
+  it.effect("telemetry reports failed submissions, failed samples and the duration of the session", () =>
     Effect.gen(function* () {
       const { batches } = yield* sentBy(
         Effect.gen(function* () {
@@ -249,7 +251,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("drops a batch that nobody takes after five tries, goes on with the next, and counts", () =>
+  it.effect("telemetry drops a batch after five attempts, counts it, and continues with the next", () =>
     Effect.gen(function* () {
       const { requests } = yield* sentBy(
         Effect.gen(function* () {
@@ -265,7 +267,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("keeps 10,000 events at most, and counts what it can't keep or say", () =>
+  it.effect("telemetry keeps at most 10,000 events and counts those it drops or can't encode", () =>
     Effect.gen(function* () {
       const cyclic: Record<string, never> = {}
       Object.assign(cyclic, { cyclic })
@@ -284,7 +286,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("stops for good at a server that has no such endpoint", () =>
+  it.effect("telemetry stops permanently if the server has no telemetry endpoint", () =>
     Effect.gen(function* () {
       const { requests } = yield* sentBy(
         Effect.gen(function* () {
@@ -299,7 +301,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("is never waited for by a failure, and for five seconds by a success", () =>
+  it.effect("a failing program does not wait for telemetry, and a successful one waits at most five seconds", () =>
     Effect.gen(function* () {
       const took = (program: Effect.Effect<void, string, ServiceClient.ServiceClient>) => {
         const timed = Effect.gen(function* () {
@@ -326,14 +328,14 @@ describe("telemetry", () => {
       }
       const failed = yield* took(Effect.fail("no"))
       expect(failed.took).toBe(0)
-      // What was on its way has been sent nevertheless.
+      // A request already under way is still sent.
       expect(failed.script.to("telemetry").length).toBe(1)
       expect(failed.script.to("finish").length).toBe(1)
       expect((yield* took(Effect.void)).took).toBe(5_000)
     }),
   )
 
-  it.effect("holds no credential and no header, whatever an event says", () =>
+  it.effect("telemetry contains no credentials or headers, whatever an event contains", () =>
     Effect.gen(function* () {
       const secrets = ["tml-telemetry-key", "hunter-proxy", "tml-somebody-elses"]
       const { requests } = yield* sentBy(
@@ -354,7 +356,7 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("is taken by a server that works", () =>
+  it.effect("a working server accepts telemetry", () =>
     Effect.gen(function* () {
       const bodies = yield* Effect.gen(function* () {
         const server = yield* ScriptedServer
@@ -372,9 +374,9 @@ describe("telemetry", () => {
     }),
   )
 
-  it.effect("tells nothing of a sample that its caller gave up", () =>
+  it.effect("telemetry reports nothing for an interrupted sample", () =>
     Effect.gen(function* () {
-      let told: ReadonlyArray<string> = []
+      let reported: ReadonlyArray<string> = []
       yield* Effect.gen(function* () {
         const client = yield* Clients.lora()
         const sampler = yield* client.saveWeightsAndGetSamplingClient()
@@ -385,7 +387,7 @@ describe("telemetry", () => {
         yield* Fiber.interrupt(fiber)
         yield* Effect.sleep("1 minute")
         const requests = yield* (yield* ScriptedServer).requestsTo("telemetry")
-        told = kinds(requests.map(({ json }) => json as Batch))
+        reported = kinds(requests.map(({ json }) => json as Batch))
       }).pipe(
         Effect.scoped,
         Effect.provide(
@@ -393,7 +395,7 @@ describe("telemetry", () => {
         ),
         VirtualTime.run,
       )
-      expect(told).toEqual(["SESSION_START"])
+      expect(reported).toEqual(["SESSION_START"])
     }),
   )
 })

@@ -16,7 +16,7 @@ const int = (values: TensorData.Ints, options?: TensorData.Options) =>
   Either.getOrThrow(TensorData.int64(values, options))
 
 describe("TensorData", () => {
-  it("holds an array of the right type as it is", () => {
+  it("TensorData keeps an array of the right type without copying it", () => {
     const floats = Float32Array.of(1, Number.NaN)
     const narrow = Int32Array.of(1, -2)
     const wide = BigInt64Array.of(2n ** 62n)
@@ -25,7 +25,7 @@ describe("TensorData", () => {
     expect(int(wide).data).toBe(wide)
   })
 
-  it("converts anything else once, integers to the narrowest form", () => {
+  it("TensorData converts other arrays once, integers to the narrowest type", () => {
     expect(float([0.1, 2]).data).toEqual(Float32Array.of(0.1, 2))
     expect(float(Float64Array.of(0.1)).data).toEqual(Float32Array.of(0.1))
     expect(float(Uint8Array.of(255)).data).toEqual(Float32Array.of(255))
@@ -37,7 +37,7 @@ describe("TensorData", () => {
     )
   })
 
-  it("refuses numbers that an int64 can't hold exactly, and says what can", () => {
+  it("TensorData rejects numbers that an int64 can't hold exactly and suggests an alternative", () => {
     expect(problem(TensorData.int64([1, 1.5]))).toBe(
       "tensor[1]: expected an integer within ±(2^53 - 1), or a BigInt64Array, got 1.5",
     )
@@ -46,7 +46,7 @@ describe("TensorData", () => {
     expect(int(BigInt64Array.of(2n ** 53n)).data).toEqual(BigInt64Array.of(2n ** 53n))
   })
 
-  it("refuses what is no number, also from untyped code", () => {
+  it("TensorData rejects values that are not numbers, including from untyped code", () => {
     const untyped = JSON.parse('[1, "2", null]')
     expect(problem(TensorData.float32(untyped))).toBe(
       "tensor[1]: expected a number that a float32 can hold, got a string",
@@ -58,7 +58,7 @@ describe("TensorData", () => {
     expect(problem(TensorData.int64(JSON.parse("7")))).toContain("expected an array of numbers or a tensor, got 7")
   })
 
-  it("refuses a number that a float32 would make infinite", () => {
+  it("TensorData rejects a number that would be infinite as a float32", () => {
     const largest = 2 ** 128 - 2 ** 104
     expect(problem(TensorData.float32([1, 1e39]))).toBe(
       "tensor[1]: expected a number that a float32 can hold, got 1e+39",
@@ -70,7 +70,7 @@ describe("TensorData", () => {
     expect(problem(TensorData.float32([-3.4028235677973366e38]))).toContain("tensor[0]")
   })
 
-  it("refuses options from untyped code that make no sense", () => {
+  it("TensorData rejects invalid options from untyped code", () => {
     const sparse = (sparse: unknown) => problem(TensorData.float32([1], { shape: [1, 1], sparse: sparse as never }))
     expect(sparse(null)).toBe("tensor.sparse: expected { crowIndices, colIndices }, got null")
     expect(sparse({})).toBe("tensor.sparse.crowIndices: expected indices, got undefined")
@@ -81,17 +81,17 @@ describe("TensorData", () => {
     expect(problem(TensorData.float32([new DataView(new ArrayBuffer(4))] as never))).toContain("tensor[0]: expected")
   })
 
-  it("does not fill the memory with the zeros of a sparse tensor", () => {
+  it("TensorData rejects a sparse tensor that is too large to be dense", () => {
     const huge = int([], { shape: [2, 2 ** 40], sparse: { crowIndices: [0, 0, 0], colIndices: [] } })
     expect(problem(TensorData.toNumbers(huge, "x"))).toBe("x: too large to be dense: 2199023255552 elements")
     expect(TensorData.at(huge, 1, 2 ** 39)).toEqual(Option.some(0))
   })
 
-  it("takes NaN and infinities for the floats they are", () => {
+  it("TensorData accepts NaN and infinities as floats", () => {
     expect(float([Number.NaN, Infinity, -Infinity]).data).toEqual(Float32Array.of(Number.NaN, Infinity, -Infinity))
   })
 
-  it("has the shape of its rows, the one that is given, or none", () => {
+  it("TensorData has the shape of its rows, the given shape, or none", () => {
     const rows = int([
       [1, 2, 3],
       [4, 5, 6],
@@ -104,7 +104,7 @@ describe("TensorData", () => {
     expect(Either.getOrThrow(TensorData.from("float32", float([1, 2]))).shape).toBeUndefined()
   })
 
-  it("refuses shapes that don't fit", () => {
+  it("TensorData rejects shapes that don't match the data", () => {
     expect(problem(TensorData.float32([1, 2, 3], { shape: [2, 2] }))).toBe(
       "tensor.shape: [2, 2] holds 4 elements, got 3",
     )
@@ -124,7 +124,7 @@ describe("TensorData", () => {
     )
   })
 
-  it("holds compressed sparse rows to their rules", () => {
+  it("TensorData validates compressed sparse rows", () => {
     const sparse = (crowIndices: TensorData.Ints, colIndices: TensorData.Ints, shape: ReadonlyArray<number> = [3, 8]) =>
       problem(TensorData.int64([5, 6], { shape, sparse: { crowIndices, colIndices } }))
     expect(sparse([0, 1, 1, 2], [0, 7])).toBe("no problem")
@@ -143,7 +143,7 @@ describe("TensorData", () => {
     expect(sparse([0, 1, 1, 2], [0, 2 ** 31])).toContain("tensor.sparse.colIndices[1]: expected an index")
   })
 
-  it("reads single elements exactly", () => {
+  it("TensorData reads single elements exactly", () => {
     const dense = float([1, 2, 3, 4, 5, 6], { shape: [2, 3] })
     expect(TensorData.at(dense, 1, 2)).toEqual(Option.some(6))
     expect(TensorData.at(dense, 4)).toEqual(Option.some(5))
@@ -157,7 +157,7 @@ describe("TensorData", () => {
     expect(TensorData.length(sparse)).toBe(24)
   })
 
-  it("gives plain numbers, unless one of them would be wrong", () => {
+  it("TensorData converts to plain numbers unless one would be inexact", () => {
     expect(TensorData.toNumbers(float([0.5, 1]))).toEqual(Either.right([0.5, 1]))
     expect(TensorData.toNumbers(int(BigInt64Array.of(1n, 2n)))).toEqual(Either.right([1, 2]))
     expect(problem(TensorData.toNumbers(int(BigInt64Array.of(1n, 2n ** 53n))))).toBe(
@@ -165,7 +165,7 @@ describe("TensorData", () => {
     )
   })
 
-  it("becomes sparse on request, and only where that is smaller", () => {
+  it("TensorData.toSparse makes a tensor sparse only where that is smaller", () => {
     const wide = float([
       [0, 0, 0, 0.5],
       [0, 0, 0, 0],
@@ -195,12 +195,12 @@ describe("TensorData", () => {
     expect(TensorData.toSparse(float([[Number.NaN, 0, 0, 0, 0, 0, 0, 0]])).data).toEqual(Float32Array.of(Number.NaN))
   })
 
-  it("leaves out of JSON what it hasn't got", () => {
+  it("TensorData omits missing fields from JSON", () => {
     expect(encode(int([1, 2]))).toEqual(Either.right({ data: [1, 2], dtype: "int64" }))
     expect(encode(float([[0.5]]))).toEqual(Either.right({ data: [0.5], dtype: "float32", shape: [1, 1] }))
   })
 
-  it("reads null as NaN and writes it so; JSON has no more than that", () => {
+  it("TensorData reads null as NaN and writes NaN as null, the only non-finite value in JSON", () => {
     const tensor = Either.getOrThrow(decode({ data: [1, null], dtype: "float32", shape: null }))
     expect(tensor.data).toEqual(Float32Array.of(1, Number.NaN))
     expect(encode(tensor)).toEqual(Either.right({ data: [1, null], dtype: "float32" }))
@@ -208,7 +208,7 @@ describe("TensorData", () => {
     expect(Either.isLeft(encode(int(BigInt64Array.of(2n ** 53n))))).toBe(true)
   })
 
-  it("does not decode what makes no sense", () => {
+  it("TensorData rejects malformed JSON", () => {
     const bad = [
       { data: [1], dtype: "float64" },
       { data: [2 ** 53], dtype: "int64" },
@@ -240,12 +240,12 @@ describe("TensorData", () => {
     ),
   )
 
-  it.prop("survives JSON", { tensor: fc.oneof(floats, ints) }, ({ tensor }) => {
+  it.prop("TensorData survives a JSON round trip", { tensor: fc.oneof(floats, ints) }, ({ tensor }) => {
     expect(Either.flatMap(roundTrip(tensor), TensorData.toNumbers)).toEqual(TensorData.toNumbers(tensor))
     expect(Either.getOrThrow(roundTrip(tensor)).shape).toEqual(tensor.shape)
   })
 
-  it.prop("is the same matrix when it is sparse, in memory and through JSON", { rows: matrix }, ({ rows }) => {
+  it.prop("a sparse tensor equals its dense matrix, in memory and through JSON", { rows: matrix }, ({ rows }) => {
     const dense = int(rows)
     const sparse = TensorData.toSparse(dense)
     expect(TensorData.toNumbers(sparse)).toEqual(Either.right(rows.flat()))

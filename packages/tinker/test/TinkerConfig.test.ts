@@ -14,14 +14,14 @@ const problem = (effect: Effect.Effect<unknown, TinkerError.InvalidConfig>) =>
   Effect.map(Effect.flip(effect), (error) => error.message)
 
 describe("TinkerConfig", () => {
-  it("has a default for everything but the credential", () => {
+  it("TinkerConfig has a default for everything except the credential", () => {
     const config = Either.getOrThrow(TinkerConfig.make({ apiKey }))
     expect(config.baseUrl).toBe("https://tinker.thinkingmachines.dev/services/tinker-prod")
     expect(Duration.toSeconds(config.attemptTimeout)).toBe(60)
     expect(config.telemetry).toBe(false)
   })
 
-  it.effect("reads every variable of the reference SDK", () =>
+  it.effect("TinkerConfig reads every environment variable of the reference SDK", () =>
     Effect.gen(function* () {
       const config = yield* environment({
         TINKER_API_KEY: "tml-secret-key",
@@ -54,7 +54,7 @@ describe("TinkerConfig", () => {
     }),
   )
 
-  it.effect("takes an empty variable for unset, and an option before its variable", () =>
+  it.effect("TinkerConfig treats an empty variable as unset and prefers an option to its variable", () =>
     Effect.gen(function* () {
       const config = yield* environment(
         { TINKER_API_KEY: "tml-a", TINKER_BASE_URL: "", TINKER_TAGS: "a" },
@@ -65,17 +65,21 @@ describe("TinkerConfig", () => {
     }),
   )
 
-  it.effect.each(["vectors/api_key_validation.json", "vectors/api_key_missing.json"] as const)("%s", (file) =>
-    Effect.gen(function* () {
-      const { request, result } = Recorded.vector(file)
-      expect(request).toBeNull()
-      expect(result).toMatchObject({ $error: "TinkerError" })
-      const key = /api_key='(.*?)'/.exec(Recorded.vector(file).call.op)?.[1]
-      expect(yield* problem(environment(key === undefined ? {} : { TINKER_API_KEY: key }))).toMatch(/^TINKER_API_KEY: /)
-    }),
+  it.effect.each(["vectors/api_key_validation.json", "vectors/api_key_missing.json"] as const)(
+    "a missing or malformed API key is rejected as recorded: %s",
+    (file) =>
+      Effect.gen(function* () {
+        const { request, result } = Recorded.vector(file)
+        expect(request).toBeNull()
+        expect(result).toMatchObject({ $error: "TinkerError" })
+        const key = /api_key='(.*?)'/.exec(Recorded.vector(file).call.op)?.[1]
+        expect(yield* problem(environment(key === undefined ? {} : { TINKER_API_KEY: key }))).toMatch(
+          /^TINKER_API_KEY: /,
+        )
+      }),
   )
 
-  it.effect("names the variable and what is wrong with it, never the secret", () =>
+  it.effect("TinkerConfig errors name the variable and the problem, never the secret", () =>
     Effect.gen(function* () {
       expect(yield* problem(environment({ TINKER_API_KEY: "sk-123" }))).toBe(
         "TINKER_API_KEY: must start with 'tml-' (an API key) or 'eyJ' (a JWT)",
@@ -91,7 +95,7 @@ describe("TinkerConfig", () => {
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", CLOUDFLARE_ACCESS_CLIENT_ID: "id" }))).toMatch(
         /^CLOUDFLARE_ACCESS_CLIENT_SECRET: is missing/,
       )
-      // Words that every object knows are no log levels.
+      // Names on Object.prototype are not log levels.
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_LOG: "constructor" }))).toMatch(/^TINKER_LOG/)
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_TELEMETRY: "ture" }))).toMatch(
         /^TINKER_TELEMETRY: must be one of/,
@@ -106,14 +110,14 @@ describe("TinkerConfig", () => {
     }),
   )
 
-  it.effect("lets a key of the wrong shape yield to a command", () =>
+  it.effect("a credential command takes precedence over a malformed key", () =>
     Effect.gen(function* () {
       const config = yield* environment({ TINKER_API_KEY: "sk-123", TINKER_CREDENTIAL_CMD: "echo tml-a" })
       expect(config.apiKey).toEqual(Option.none())
     }),
   )
 
-  it("refuses what could only fail later", () => {
+  it("TinkerConfig rejects values that could only fail later", () => {
     const message = (values: TinkerConfig.Values) =>
       Either.getOrThrow(Either.flip(TinkerConfig.make({ apiKey, ...values }))).message
     expect(message({ headers: { "X-API-Key": "tml-a" } })).toBe(
@@ -125,12 +129,12 @@ describe("TinkerConfig", () => {
     expect(message({ maxResponseBytes: 0.5 })).toBe("maxResponseBytes: must be a positive integer")
   })
 
-  it("takes null for a time-out as none", () => {
+  it("a null timeout means no timeout", () => {
     const config = Either.getOrThrow(TinkerConfig.make({ apiKey, attemptTimeout: null }))
     expect(Duration.isFinite(config.attemptTimeout)).toBe(false)
   })
 
-  it("does not show a secret however it is printed", () => {
+  it("a printed TinkerConfig contains no secret", () => {
     const config = Either.getOrThrow(
       TinkerConfig.make({
         apiKey,

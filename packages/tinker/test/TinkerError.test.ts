@@ -3,7 +3,7 @@ import { Duration, Option, Schema } from "effect"
 import { TinkerError } from "effect-tinker"
 
 describe("TinkerError", () => {
-  it("tells operation, status, attempts and the server's words in one line", () => {
+  it("a TinkerError message has operation, status, attempts and the server's detail in one line", () => {
     const error = new TinkerError.Unavailable({
       operation: "optim_step",
       reason: "ServerError",
@@ -15,7 +15,7 @@ describe("TinkerError", () => {
     expect(error.message).toBe("optim_step failed on the server (HTTP 503) after 11 attempts in 1m 2s: overloaded")
   })
 
-  it("lets x-should-retry overrule the status", () => {
+  it("x-should-retry overrides the status", () => {
     const rejected = new TinkerError.RequestRejected({
       operation: "create_session",
       reason: "Unprocessable",
@@ -30,7 +30,7 @@ describe("TinkerError", () => {
     expect(TinkerError.isRetryable(unavailable)).toBe(false)
   })
 
-  it("survives a round trip through its schema", () => {
+  it("TinkerError survives a schema round trip", () => {
     const error = new TinkerError.RateLimited({ operation: "asample", retryAfter: Option.some(Duration.seconds(2)) })
     const json = JSON.parse(JSON.stringify(Schema.encodeSync(TinkerError.RateLimited)(error)))
     expect(Schema.decodeUnknownSync(TinkerError.RateLimited)(json)).toEqual(error)

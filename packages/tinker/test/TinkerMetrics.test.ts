@@ -9,7 +9,7 @@ import type { HttpClient } from "@effect/platform"
 import * as Clients from "./support/Clients.ts"
 import * as HttpScript from "./support/HttpScript.ts"
 
-/** The registry is one for the process, so each test has a tenant of its own. */
+/** The metric registry is global to the process, so each test uses its own tenant. */
 const counted = <A, E>(
   tenant: string,
   program: Effect.Effect<A, E, Clients.Env | Scope.Scope>,
@@ -39,8 +39,8 @@ const labels = Effect.map(Metric.snapshot, (pairs) =>
     .map(({ metricKey }) => metricKey.tags.map(({ key, value }) => `${key}=${value}`).join(" ")),
 )
 
-describe("metrics", () => {
-  it.effect("count requests, retries, waits, bytes and tokens by tenant and operation", () =>
+describe("TinkerMetrics", () => {
+  it.effect("metrics count requests, retries, waits, bytes and tokens by tenant and operation", () =>
     Effect.gen(function* () {
       const tenant = "counted"
       yield* counted(
@@ -70,7 +70,7 @@ describe("metrics", () => {
       expect(yield* of(TinkerMetrics.retries, "forward_backward")).toBe(0)
       expect(yield* of(TinkerMetrics.bytesSent, "forward_backward")).toBeGreaterThan(40)
       expect(yield* of(TinkerMetrics.bytesReceived, "retrieve_future")).toBeGreaterThan(40)
-      // Of the pass with gradients alone.
+      // Counts only the pass with gradients.
       expect(yield* of(TinkerMetrics.tokensTrained, "forward_backward")).toBe(3)
       expect(yield* of(TinkerMetrics.tokensSampled, "asample")).toBe(6)
       const { buckets, count: waits, sum } = yield* times(tenant, "optim_step")
@@ -80,7 +80,7 @@ describe("metrics", () => {
     }),
   )
 
-  it.effect("know what is under way, however it ends", () =>
+  it.effect("metrics track operations in flight, however they end", () =>
     Effect.gen(function* () {
       const tenant = "under way"
       yield* counted(
@@ -110,7 +110,7 @@ describe("metrics", () => {
     }),
   )
 
-  it.effect("are off unless the configuration turns them on, and never named after a key", () =>
+  it.effect("metrics are off unless the configuration enables them, and labels never contain a key", () =>
     Effect.gen(function* () {
       yield* counted("nobody", Clients.lora(), {}, { metrics: false })
       expect((yield* labels).filter((label) => label.includes("nobody"))).toEqual([])
@@ -123,7 +123,7 @@ describe("metrics", () => {
     }),
   )
 
-  it.effect("have the names of tenants, unless that would show a key", () =>
+  it.effect("metrics are labeled with the tenant's name unless it would reveal a key", () =>
     Effect.gen(function* () {
       const http: Layer.Layer<HttpClient.HttpClient> = HttpScript.layer({
         "client/config": [{ body: {} }],

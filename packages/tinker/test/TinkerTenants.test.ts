@@ -24,7 +24,7 @@ import * as Api from "effect-tinker/protocol/Api"
 import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
-// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+// The package does not export this module, and the compiler refuses to rewrite a `.ts` import into another project.
 import * as LeaseMap from "../src/internal/util/LeaseMap.js"
 import { adam, ending, pass, server } from "./support/Clients.ts"
 
@@ -39,7 +39,7 @@ const http = Layer.service(HttpClient.HttpClient)
 
 type Around = ScriptedServer.ScriptedServer | HttpClient.HttpClient | RateLimiter.RateLimiter
 
-/** One server for all, in virtual time. */
+/** One server for all tenants, in virtual time. */
 const around = <A, E>(program: Effect.Effect<A, E, Around>, scripted?: ScriptedServer.Options) =>
   program.pipe(
     Effect.provide(Layer.mergeAll(ScriptedServer.layer(scripted), RateLimiter.layer, quiet)),
@@ -65,7 +65,7 @@ const run = <A, E>(
 const { provide } = TinkerTenants
 const service = ServiceClient.ServiceClient
 
-/** Opens it if need be. */
+/** Opens the tenant if necessary. */
 const session = Effect.flatMap(service, ({ session }) => Effect.map(session, ({ id }) => id))
 
 const sessions = Effect.flatMap(server, ({ sessions }) =>
@@ -79,12 +79,12 @@ const keysOf = (operation: ScriptedServer.Operation) =>
     Effect.map(requestsTo(operation), (seen) => seen.map(({ headers }) => headers["x-api-key"])),
   )
 
-describe("fifty tenants", () => {
+describe("isolation of fifty tenants", () => {
   const tenants = Array.from({ length: 50 }, (_, i) => `tenant-${String(i).padStart(2, "0")}`)
   const [limited = "", refused = "", crashing = "", dying = "", silent = ""] = tenants
-  const disturbed = new Set([limited, refused, crashing, dying, silent])
+  const withFaults = new Set([limited, refused, crashing, dying, silent])
 
-  /** Training, then samples of what was trained, then a while of nothing but heartbeats. */
+  /** Training, then samples of the trained weights, then a while of heartbeats only. */
   const work = (baseModel: string) =>
     Effect.gen(function* () {
       const client = yield* (yield* service).createLoraTrainingClient({ baseModel })
@@ -100,8 +100,8 @@ describe("fifty tenants", () => {
   const workOrDie = (tenant: string) =>
     tenant === dying ? Effect.zipRight(Effect.fork(work(tenant)), Effect.dieMessage("a bug")) : work(tenant)
 
-  /** How each tenant's work ended, and when. */
-  const everybody = (work: (tenant: string) => ReturnType<typeof workOrDie>) =>
+  /** How and when each tenant's work ended. */
+  const allTenants = (work: (tenant: string) => ReturnType<typeof workOrDie>) =>
     Effect.forEach(
       tenants,
       (tenant, i) =>
@@ -113,7 +113,7 @@ describe("fifty tenants", () => {
       { concurrency: "unbounded" },
     )
 
-  /** A client for each tenant, with a mark of its own; that of one of them dies in the middle of its work. */
+  /** One client per tenant, each with its own marker; one of them dies in the middle of its work. */
   const ownHttp = (made: Array<string>, crashes: boolean) =>
     Layer.effect(
       HttpClient.HttpClient,
@@ -131,26 +131,26 @@ describe("fifty tenants", () => {
   const scripted: ScriptedServer.Options = { work: "3 seconds" }
   const from = (tenant: string) => (seen: ScriptedServer.Seen) => seen.headers["x-api-key"] === keyOf(tenant)
 
-  it.effect("one's rate limit, bad key, crash or silence is nobody else's business", () =>
+  it.effect("a rate limit, bad key, crash or silence of one tenant does not affect the others", () =>
     Effect.gen(function* () {
-      const undisturbed = yield* run(everybody(work), { http: ownHttp([], false) }, scripted)
+      const withoutFaults = yield* run(allTenants(work), { http: ownHttp([], false) }, scripted)
       const made: Array<string> = []
       const { log, models, outcome, sessions } = yield* run(
         Effect.gen(function* () {
           const { fault, models, rateLimit, requests, sessions } = yield* server
           yield* rateLimit({ for: "90 seconds", on: from(limited), retryAfter: "20 seconds" })
           yield* fault({ on: from(silent), hang: true, after: "10 seconds", for: "2 minutes" })
-          const outcome = yield* everybody(workOrDie)
+          const outcome = yield* allTenants(workOrDie)
           return { outcome, log: yield* requests, models: yield* models, sessions: yield* sessions }
         }),
         { http: ownHttp(made, true) },
         { ...scripted, apiKeys: tenants.filter((tenant) => tenant !== refused).map(keyOf) },
       )
 
-      // The others end as they would have, to the millisecond.
-      const others = ([tenant]: (typeof undisturbed)[number]) => !disturbed.has(tenant)
-      expect(outcome.filter(others)).toEqual(undisturbed.filter(others))
-      expect(new Set(undisturbed.map(([, how]) => how))).toEqual(new Set(["done"]))
+      // The others end at the same millisecond as without the faults.
+      const others = ([tenant]: (typeof withoutFaults)[number]) => !withFaults.has(tenant)
+      expect(outcome.filter(others)).toEqual(withoutFaults.filter(others))
+      expect(new Set(withoutFaults.map(([, how]) => how))).toEqual(new Set(["done"]))
       expect(outcome.filter((one) => !others(one)).map(([, how]) => how)).toEqual([
         "done",
         "Unauthorized Refused",
@@ -159,13 +159,13 @@ describe("fifty tenants", () => {
         "done",
       ])
       const late = (tenant: string) => {
-        const [before, after] = [undisturbed, outcome].map((all) => all.find(([name]) => name === tenant)?.[2] ?? 0)
+        const [before, after] = [withoutFaults, outcome].map((all) => all.find(([name]) => name === tenant)?.[2] ?? 0)
         return (after ?? 0) - (before ?? 0)
       }
       expect(late(limited)).toBeGreaterThan(60_000)
       expect(late(silent)).toBeGreaterThan(60_000)
 
-      // A client for each; and each request has the key of the tenant that it is about, by whatever it names.
+      // One client per tenant, and every request carries the key of the tenant it concerns.
       expect(made.toSorted()).toEqual(tenants.map(keyOf))
       const owners = new Map<unknown, string>(tenants.map((tenant) => [tenant, tenant]))
       for (const { applied, baseModel, id, sessionId } of models) {
@@ -188,14 +188,14 @@ describe("fifty tenants", () => {
       const recognised = keys.filter(({ about }) => about.length > 0)
       expect(recognised.filter(({ about, key }) => about.length > 1 || about[0] !== key[0])).toEqual([])
       expect(recognised.length).toBeGreaterThan(log.length / 2)
-      // A session for each whose key is good.
+      // One session per tenant with a valid key.
       expect(sessions.length).toBe(tenants.length - 1)
       expect(new Set(models.map(({ sessionId }) => sessionId)).size).toBe(models.length)
     }),
   )
 })
 
-describe("limits", () => {
+describe("rate limits of tenants", () => {
   const accounts: Readonly<Record<string, TinkerConfig.Values>> = {
     first: { baseUrl: "http://server", apiKey: Redacted.make("tml-same") },
     alike: { baseUrl: "HTTP://server:80/", apiKey: Redacted.make("tml-same") },
@@ -209,13 +209,13 @@ describe("limits", () => {
 
   const sampler = Effect.flatMap(service, (service) => service.createSamplingClient({ baseModel: "m" }))
   const sample = Effect.scoped(Effect.flatMap(sampler, ({ sample }) => sample({ prompt: [1] })))
-  /** When each of these tenants, all at once, has its sample. */
+  /** When each of these tenants gets its sample, all started at once. */
   const sampled = (tenants: ReadonlyArray<string>) =>
     Effect.forEach(tenants, (tenant) => Effect.zipRight(provide(tenant)(sample), Clock.currentTimeMillis), {
       concurrency: "unbounded",
     })
 
-  it.effect("are shared by equal server and credential, and by nobody else", () =>
+  it.effect("tenants share limits exactly when they have the same server and credential", () =>
     Effect.gen(function* () {
       const times = yield* run(
         Effect.gen(function* () {
@@ -230,7 +230,7 @@ describe("limits", () => {
     }),
   )
 
-  it.effect("outlast the request that met them", () =>
+  it.effect("limits outlive the request that caused them", () =>
     Effect.gen(function* () {
       const times = yield* run(
         Effect.gen(function* () {
@@ -245,8 +245,8 @@ describe("limits", () => {
   )
 })
 
-describe("a tenant", () => {
-  it.effect("costs nothing until it does something", () =>
+describe("tenant lifetime", () => {
+  it.effect("a tenant costs nothing until it is used", () =>
     run(
       Effect.gen(function* () {
         yield* provide("a")(Effect.void)
@@ -255,7 +255,7 @@ describe("a tenant", () => {
     ),
   )
 
-  it.effect("is closed when nobody has asked for it for a while, with all of its fibers", () =>
+  it.effect("an idle tenant is closed with all its fibers", () =>
     Effect.gen(function* () {
       const fibers = yield* Supervisor.track
       const alive = Effect.flatMap(fibers.value, (all) =>
@@ -270,7 +270,7 @@ describe("a tenant", () => {
           const a = yield* provide("a")(session)
           yield* Effect.sleep("4 minutes")
           expect(yield* provide("a")(session)).toBe(a)
-          // From here on the time counts.
+          // The idle time starts here.
           yield* Effect.sleep("299 seconds")
           expect(yield* sessions).toEqual({ [a]: "active" })
           expect(yield* alive).toBeGreaterThan(before)
@@ -281,7 +281,7 @@ describe("a tenant", () => {
           expect(heartbeats.length).toBeGreaterThan(50)
           yield* Effect.sleep("1 hour")
           expect((yield* keysOf("session_heartbeat")).length).toBe(heartbeats.length)
-          // And made anew for whoever asks again.
+          // The next lookup opens it again.
           const again = yield* provide("a")(session)
           expect(yield* sessions).toEqual({ [a]: "success", [again]: "active" })
         }),
@@ -289,7 +289,7 @@ describe("a tenant", () => {
     }),
   )
 
-  it.effect("is kept as long as somebody holds it", () =>
+  it.effect("a tenant stays open while it is held", () =>
     run(
       Effect.gen(function* () {
         const long = yield* Effect.fork(provide("a")(Effect.zipLeft(session, Effect.sleep("20 minutes"))))
@@ -304,7 +304,7 @@ describe("a tenant", () => {
     ),
   )
 
-  it.effect("can go at once, or never", () =>
+  it.effect("a tenant's idle time can be zero or infinite", () =>
     Effect.gen(function* () {
       const after = (idleTimeToLive: Duration.DurationInput) =>
         run(
@@ -322,7 +322,7 @@ describe("a tenant", () => {
     }),
   )
 
-  it.effect("that was invalidated is looked up anew; who holds it keeps what it has", () =>
+  it.effect("an invalidated tenant is looked up again, and holders keep the old one", () =>
     Effect.gen(function* () {
       let key = "tml-old"
       yield* run(
@@ -345,13 +345,13 @@ describe("a tenant", () => {
           const then = yield* Fiber.join(holder)
           yield* provide("a")(health)
           expect(yield* keysOf("healthz")).toEqual(["tml-old", "tml-new", "tml-old", "tml-new"])
-          // The old one ends as soon as nobody holds it; the new one lives on, for as long as it would have.
+          // The old one closes when its last holder is gone; the new one keeps its full idle time.
           yield* Effect.sleep("1 second")
           expect(yield* sessions).toEqual({ [then]: "success", [now]: "active" })
           yield* Effect.sleep("298 seconds")
           expect(yield* sessions).toEqual({ [then]: "success", [now]: "active" })
 
-          // Nobody holds this one.
+          // This tenant has no holder.
           yield* TinkerTenants.invalidate("a")
           yield* Effect.sleep("1 second")
           expect(yield* sessions).toEqual({ [then]: "success", [now]: "success" })
@@ -363,7 +363,7 @@ describe("a tenant", () => {
     }),
   )
 
-  it.effect("is annotated", () =>
+  it.effect("a tenant's logs and spans are annotated", () =>
     run(
       Effect.gen(function* () {
         const annotations = Effect.all([Effect.logAnnotations, Effect.spanAnnotations])
@@ -374,7 +374,7 @@ describe("a tenant", () => {
     ),
   )
 
-  it.effect("lives with the program, not with who asked first", () =>
+  it.effect("a tenant belongs to the scope of the program, not of its first user", () =>
     Effect.gen(function* () {
       class Request extends Context.Reference<Request>()("test/Request", { defaultValue: () => "none" }) {}
       const seen: Array<unknown> = []
@@ -399,7 +399,7 @@ describe("a tenant", () => {
   )
 })
 
-describe("looking up a tenant", () => {
+describe("tenant lookup", () => {
   class UnknownTenant extends Data.TaggedError("UnknownTenant")<{ readonly tenant: string }> {}
 
   class Tenants extends Context.Tag("test/Tenants")<
@@ -417,7 +417,7 @@ describe("looking up a tenant", () => {
   )
   const each = (how: string) => [how, how, how, how, how]
 
-  it.effect("happens once for all who wait", () =>
+  it.effect("concurrent users of a tenant share one lookup", () =>
     Effect.gen(function* () {
       let lookups = 0
       const ids = yield* withLookup(
@@ -438,7 +438,7 @@ describe("looking up a tenant", () => {
     }),
   )
 
-  it.effect("is not ended by one who leaves, but by the last", () =>
+  it.effect("a lookup continues when one waiter leaves and stops when the last one leaves", () =>
     Effect.gen(function* () {
       const seen: Array<string> = []
       yield* withLookup(
@@ -452,7 +452,7 @@ describe("looking up a tenant", () => {
           const third = yield* Effect.fork(provide("b")(health))
           yield* Effect.sleep("1 second")
           yield* Fiber.interrupt(third)
-          // The next one does not wait for what nobody wanted.
+          // The next lookup does not wait for the abandoned one.
           yield* Effect.fork(provide("b")(health))
           yield* Effect.sleep("1 second")
           expect(seen).toEqual(["begun a", "begun b", "interrupted b", "begun b"])
@@ -473,7 +473,7 @@ describe("looking up a tenant", () => {
     ["gives up", "ClientClosed", () => Effect.interrupt],
   ]
 
-  it.effect.each(troubles)("that %s is told to all who wait, and tried again by the next", ([, how, trouble]) =>
+  it.effect.each(troubles)("a lookup that %s is reported to all waiters and retried by the next", ([, how, trouble]) =>
     Effect.gen(function* () {
       let lookups = 0
       yield* withLookup(
@@ -490,8 +490,8 @@ describe("looking up a tenant", () => {
   )
 })
 
-describe("the program's end", () => {
-  /** Tenants in a scope of their own, to be closed under those who use them. */
+describe("program end", () => {
+  /** Tenants in their own scope, which a test can close while they are in use. */
   const opened = (options?: Partial<Options>) =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
@@ -499,7 +499,7 @@ describe("the program's end", () => {
       return { scope, tenants: Context.get(context, TinkerTenants.TinkerTenants) }
     })
 
-  it.effect("finishes all sessions at once, and says why", () =>
+  it.effect("closing the program finishes all sessions concurrently with the reason", () =>
     around(
       Effect.gen(function* () {
         const { scope, tenants } = yield* opened()
@@ -518,7 +518,7 @@ describe("the program's end", () => {
     ),
   )
 
-  it.effect("is told to those who wait and those who come later", () =>
+  it.effect("closing the program fails waiting and later lookups", () =>
     around(
       Effect.gen(function* () {
         const { scope, tenants } = yield* opened({
@@ -541,7 +541,7 @@ describe("the program's end", () => {
   )
 })
 
-describe("a program's end, or that of the only one who asked, before anything was made", () => {
+describe("a lookup that has not started", () => {
   const both = (end: (scope: Scope.CloseableScope, asking: Fiber.Fiber<unknown, string>) => Effect.Effect<unknown>) =>
     Effect.gen(function* () {
       const fibers = yield* Supervisor.track
@@ -552,7 +552,7 @@ describe("a program's end, or that of the only one who asked, before anything wa
         make: () => Effect.never,
       }).pipe(Scope.extend(scope), Effect.supervised(fibers))
       const asking = yield* Effect.fork(Effect.scoped(get("a")))
-      // Asked, but the fiber that is to make it has not begun.
+      // The lookup was requested, but its fiber has not started.
       yield* Effect.fork(end(scope, asking))
       const exit = yield* Fiber.await(asking)
       yield* Scope.close(scope, Exit.void)
@@ -561,7 +561,7 @@ describe("a program's end, or that of the only one who asked, before anything wa
       return exit
     }).pipe(VirtualTime.run)
 
-  it.effect("leaves nobody waiting", () =>
+  it.effect("closing the program or interrupting the only waiter before a lookup starts ends all waiters", () =>
     Effect.gen(function* () {
       expect(yield* both((scope) => Scope.close(scope, Exit.void))).toEqual(Exit.fail("closed"))
       expect(Exit.isInterrupted(yield* both((_, asking) => Fiber.interrupt(asking)))).toBe(true)
@@ -570,7 +570,7 @@ describe("a program's end, or that of the only one who asked, before anything wa
 })
 
 describe("Tinker.layer", () => {
-  it.effect("is all of the SDK for a configuration, also where there are several", () =>
+  it.effect("Tinker.layer provides the whole SDK for a configuration, also several times in one program", () =>
     around(
       Effect.gen(function* () {
         const tinker = Tinker.layer()
@@ -586,17 +586,17 @@ describe("Tinker.layer", () => {
         expect(new Set(ids).size).toBe(2)
         expect(yield* keysOf("healthz")).toEqual(["tml-a", "tml-b"])
         expect(yield* keysOf("create_session")).toEqual(["tml-a", "tml-b"])
-        // One transport for its clients.
+        // One transport for all its clients.
         expect(yield* keysOf("client/config")).toEqual(["tml-a", "tml-b"])
       }),
     ),
   )
 })
 
-describe("what is held by name", () => {
+describe("LeaseMap", () => {
   interface Thing {
     readonly name: string
-    /** How often the name was invalidated before it was made. */
+    /** The number of invalidations before it was created. */
     readonly age: number
     closed: number
     holders: number
@@ -635,7 +635,7 @@ describe("what is held by name", () => {
             const fails = failing
             const thing: Thing = { name, age, closed: 0, holders: 0, idleSince: 0 }
             yield* Effect.addFinalizer(() =>
-              // Such as one with a time-out.
+              // For example with a timeout.
               Effect.zipRight(
                 Effect.interruptible(Effect.yieldNow()),
                 Effect.sync(() => thing.closed++),
@@ -697,7 +697,7 @@ describe("what is held by name", () => {
     }).pipe(VirtualTime.run)
 
   it.effect.prop(
-    "is one at a time, lives while it is held and ends when its time has come",
+    "LeaseMap has one resource per key, keeps it open while it is held, and closes it after its idle time",
     [fc.array(command, { minLength: 10, maxLength: 50 })],
     ([commands]) => check(commands),
   )

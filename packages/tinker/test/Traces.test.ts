@@ -16,7 +16,7 @@ const key = "tml-a-traced-key"
 
 type Program<A, E> = Effect.Effect<A, E, Clients.Env | Scope.Scope>
 
-/** Runs a program on a scripted server, and gives the spans that reach an exporter of OpenTelemetry. */
+/** Runs a program on a scripted server and returns the spans that reach an OpenTelemetry exporter. */
 const exported = <A, E>(
   program: Program<A, E>,
   options: ScriptedServer.Options = {},
@@ -38,7 +38,7 @@ const exported = <A, E>(
     }).pipe(Effect.provide(sdk))
   })
 
-/** The spans below one, as a tree of names, in the order in which they began. */
+/** The spans below a span, as an indented tree of names, in the order in which they started. */
 const treeBelow = (spans: ReadonlyArray<ReadableSpan>, parent: ReadableSpan, depth = 0): ReadonlyArray<string> =>
   spans
     .filter(({ parentSpanContext }) => parentSpanContext?.spanId === parent.spanContext().spanId)
@@ -56,16 +56,16 @@ const only = (spans: ReadonlyArray<ReadableSpan>, name: string): ReadableSpan =>
 const adam = Optimizer.adam()
 const batch = [Clients.datum(1, 2, 3)]
 
-/** But for log lines, which Effect adds as events. */
+/** Without log lines, which Effect adds as events. */
 const eventsOf = (span: ReadableSpan | undefined) => span?.events.filter(({ name }) => name.startsWith("tinker.")) ?? []
 
-/** 0: not told, 1: well, 2: an error. */
+/** 0: unset, 1: ok, 2: error. */
 const statusOf = (span: ReadableSpan) => ["unset", "ok", "error"][span.status.code]
 
 const step = (client: TrainingClient.Service) => client.trainStep(batch, Loss.crossEntropy, adam)
 
-describe("spans", () => {
-  it.effect("of a training step are one tree, from the call to the results", () =>
+describe("Spans", () => {
+  it.effect("the spans of a training step form one tree, from the call to the results", () =>
     Effect.gen(function* () {
       const { result, spans } = yield* exported(
         Effect.gen(function* () {
@@ -107,7 +107,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("tell of the session, and of every request outside of a step", () =>
+  it.effect("the session and every request outside a step have spans", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(Clients.lora())
       expect(treeBelow(spans, only(spans, "tinker.session"))).toEqual(["tinker.create_session"])
@@ -121,7 +121,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("tell how long something waited and why, poll by poll without a span for each", () =>
+  it.effect("spans record how long and why an operation waited, with one event per poll instead of a span", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.flatMap(Clients.lora(), (client) => client.optimStep(adam)),
@@ -149,7 +149,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("of a stream of steps are one tree for each step", () =>
+  it.effect("a stream of steps has one span tree per step", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.flatMap(Clients.lora(), (client) =>
@@ -162,7 +162,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("of a stream of steps that is left early end, too", () =>
+  it.effect("the spans of a stream that is stopped early end", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.gen(function* () {
@@ -183,7 +183,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("of what fails or is taken back end, too, and say so", () =>
+  it.effect("the spans of failed and canceled operations end with their status", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.gen(function* () {
@@ -200,14 +200,14 @@ describe("spans", () => {
       expect(named(spans, "tinker.train_step").map(statusOf)).toEqual(["error", "error"])
       expect(statusOf(only(spans, "tinker.training.forward_backward"))).toBe("error")
       expect(only(spans, "tinker.forward_backward").attributes["http.response.status_code"]).toBe(403)
-      // One whose pass was refused, and one that was taken back.
+      // One step whose pass was rejected, and one operation that was canceled.
       expect(named(spans, "tinker.training.optim_step").map(statusOf)).toEqual(["error", "ok"])
       expect(named(spans, "tinker.optim_step")).toEqual([])
       expect(statusOf(only(spans, "tinker.training.save_weights"))).toBe("ok")
     }),
   )
 
-  it.effect("of a sample tell of its place in the queue, and of the whole account's pause", () =>
+  it.effect("the spans of a sample record its time in the queue and the rate limit pause", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.gen(function* () {
@@ -232,7 +232,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("are not made where tracing is turned off", () =>
+  it.effect("no spans are created where tracing is disabled", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.flatMap(Clients.lora(), (client) => Effect.withTracerEnabled(step(client), false)),
@@ -243,7 +243,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("an unload has spans for its time in the queue, its request and its result", () =>
+  it.effect("the spans of an unload cover its time in the queue, its request and its result", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(Effect.flatMap(Clients.lora(), (client) => client.unload))
       expect(treeBelow(spans, only(spans, "tinker.training.unload_model"))).toEqual([
@@ -254,7 +254,7 @@ describe("spans", () => {
     }),
   )
 
-  it.effect("hold no credential and no header", () =>
+  it.effect("spans contain no credentials or headers", () =>
     Effect.gen(function* () {
       const { spans } = yield* exported(
         Effect.gen(function* () {
@@ -288,7 +288,7 @@ describe("traceparent", () => {
       values,
     )
 
-  it.effect("is sent when asked for: of the request's span, or of the wait that a poll belongs to", () =>
+  it.effect("traceparent is sent when enabled: of the request's span, or of the span that a poll belongs to", () =>
     Effect.gen(function* () {
       const { result, spans } = yield* sent({ traceparent: true })
       const parentOf = (span: ReadableSpan | undefined) =>
@@ -300,18 +300,18 @@ describe("traceparent", () => {
     }),
   )
 
-  it.effect("is not sent when not asked for", () =>
+  it.effect("traceparent is not sent by default", () =>
     Effect.gen(function* () {
       expect((yield* sent({})).result).toEqual([undefined, undefined])
     }),
   )
 
-  it.effect("goes the short way of a client, too, and of a span that only the program knows", () =>
+  it.effect("traceparent is sent over HttpDirect too, including that of a span created by the program", () =>
     Effect.gen(function* () {
       const headers: Array<ReadonlyArray<string>> = []
       const answer = new TextEncoder().encode(JSON.stringify({ status: "ok" }))
       const direct = HttpDirect.offer(
-        HttpClient.make(() => Effect.dieMessage("the long way")),
+        HttpClient.make(() => Effect.dieMessage("HttpClient.execute was used")),
         (request, done) => {
           headers.push(request.headers)
           const body = request.url.includes("config") ? new TextEncoder().encode("{}") : answer
@@ -335,7 +335,7 @@ describe("traceparent", () => {
     }),
   )
 
-  it.effect("does not follow a redirect to another origin", () =>
+  it.effect("traceparent is not sent to another origin after a redirect", () =>
     Effect.gen(function* () {
       const seen = yield* Effect.gen(function* () {
         const { transport } = yield* Transport.make

@@ -1,4 +1,4 @@
-/** How the reference goes about training, done by ours: when it sends what, what it does about failures, and what differs. */
+/** Replays the reference's training behavior: the order of requests, the handling of failures, and the differences. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Either, Option, Schema, type Scope } from "effect"
 import { Loss, RetryPolicy, SampleResult, ServiceClient, type TrainingClient, TrainingResult } from "effect-tinker"
@@ -15,7 +15,7 @@ const batch = (size: number) => Array.from({ length: size }, () => supervised)
 const created = (modelId = "sess-0001:train:0"): HttpScript.Reply => ({ body: { model_id: modelId } })
 const updated: HttpScript.Reply = { body: { metrics: { "grad_norm:mean": 0.25 } } }
 const path = (path: string): HttpScript.Reply => ({ body: { path } })
-/** The result of a pass of one datum. */
+/** The result of a pass with one datum. */
 const passed: HttpScript.Reply = {
   ...Replay.scriptOf("behaviours/chunk_future_fails.json")["retrieve_future"]![0]!,
   delaySeconds: 0,
@@ -24,12 +24,12 @@ const passed: HttpScript.Reply = {
 interface Setup {
   readonly flags?: Readonly<Record<string, unknown>>
   readonly options?: TrainingClient.Options
-  /** The answers to polls, where they were not recorded. */
+  /** Poll answers, for recordings without them. */
   readonly results?: ReadonlyArray<HttpScript.Reply>
   readonly answers?: Replay.Replies
 }
 
-/** What a new client does with the recorded answers. */
+/** Runs a new client on the recorded answers. */
 const replay = <A, E>(
   file: Replay.BehaviourFile,
   use: (client: TrainingClient.Service) => Effect.Effect<A, E, Scope.Scope>,
@@ -62,7 +62,7 @@ const numbers = (requests: ReadonlyArray<HttpScript.Seen>) =>
 const recordedNumbers = (file: Replay.BehaviourFile) =>
   Replay.recordedBy(file).map(({ body }) => (body as { readonly seq_id?: number }).seq_id)
 
-/** Without what tells attempts apart. */
+/** Without the headers that differ between attempts. */
 const anyAttempt = (requests: ReadonlyArray<Readonly<Record<string, unknown>>>) =>
   requests.map(({ idempotencyKey: _key, retryCount: _count, ...request }) => request)
 
@@ -74,8 +74,8 @@ const gapsOf = (requests: ReadonlyArray<HttpScript.Seen>) =>
 
 const expected = (file: Replay.BehaviourFile) => Recorded.behaviour(file).expect
 
-describe("order as recorded", () => {
-  it.effect("behaviours/training_seq_ids.json", () =>
+describe("recorded order", () => {
+  it.effect("behaviours/training_seq_ids.json: training requests have the recorded sequence ids", () =>
     Effect.gen(function* () {
       const file = "behaviours/training_seq_ids.json"
       const { requests, result } = yield* Replay.run(
@@ -124,7 +124,7 @@ describe("order as recorded", () => {
   )
 
   it.effect(
-    "behaviours/training_turn_order.json: the next one goes when this one is answered, not when it is done",
+    "behaviours/training_turn_order.json: a request is sent once the previous one is acknowledged, before it is done",
     () =>
       Effect.gen(function* () {
         const file = "behaviours/training_turn_order.json"
@@ -143,60 +143,64 @@ describe("order as recorded", () => {
       }),
   )
 
-  it.effect("behaviours/training_parallel_chunks_overlap.json: the first piece when all others are answered", () =>
-    Effect.gen(function* () {
-      const file = "behaviours/training_parallel_chunks_overlap.json"
-      const { requests, result } = yield* replay(
-        file,
-        (client) => client.forwardBackward(batch(4), Loss.crossEntropy),
-        {
-          flags: { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: true },
-          results: [passed, passed, passed, passed],
-        },
-      )
-      const { maxInflight, result: outputs } = expected(file) as Recorded.Behaviour["expect"] & {
-        readonly maxInflight?: number
-      }
-      const sent = submissions(requests)
-      const start = sent[0]?.at ?? 0
-      expect(sent.map(({ at }) => at - start)).toEqual([0, 0, 0, 500])
-      expect(sent.filter(({ at }) => at === start).length).toBe(maxInflight)
-      // Those that go together come in any order.
-      const [first, second, third, last] = recordedNumbers(file)
-      expect(numbers(requests)).toEqual([...[first!, second!, third!].toSorted((a, b) => a - b), last])
-      const anyNumber = (all: ReturnType<typeof anyAttempt>) =>
-        all.map((request) => ({ ...request, body: { ...(request["body"] as object), seq_id: 0 } }))
-      expect(anyNumber(anyAttempt(Replay.asBehaviour(sent)))).toEqual(anyNumber(anyAttempt(Replay.recordedBy(file))))
-      expect(Either.map(result, (pass) => pass.outputs.length)).toEqual(Either.right(outputs))
-    }),
-  )
-
-  it.effect("behaviours/save_weights_for_sampler_late_seq_id.json, but in the order of the calls", () =>
-    Effect.gen(function* () {
-      const file = "behaviours/save_weights_for_sampler_late_seq_id.json"
-      const { requests, result } = yield* replay(
-        file,
-        (client) =>
-          Effect.gen(function* () {
-            const sampler = yield* client.enqueue.saveWeightsForSampler("named")
-            const update = yield* client.enqueue.optimStep(adam)
-            const state = yield* client.enqueue.saveState("x")
-            return yield* Effect.all([sampler.await, update.await, state.await])
-          }),
-        { results: [path("tinker://named"), updated, path("tinker://x")] },
-      )
-      expect(result._tag).toBe("Right")
-      const ours = Replay.asBehaviour(submissions(requests))
-      const [update, save, sampler] = Replay.recordedBy(file)
-      expect(ours.map(({ request }) => request)).toEqual(
-        [sampler, update, save].map((recorded) => recorded?.["request"]),
-      )
-      expect(numbers(requests)).toEqual([1, 2, 3])
-    }),
+  it.effect(
+    "behaviours/training_parallel_chunks_overlap.json: the first chunk is sent after all others are acknowledged",
+    () =>
+      Effect.gen(function* () {
+        const file = "behaviours/training_parallel_chunks_overlap.json"
+        const { requests, result } = yield* replay(
+          file,
+          (client) => client.forwardBackward(batch(4), Loss.crossEntropy),
+          {
+            flags: { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: true },
+            results: [passed, passed, passed, passed],
+          },
+        )
+        const { maxInflight, result: outputs } = expected(file) as Recorded.Behaviour["expect"] & {
+          readonly maxInflight?: number
+        }
+        const sent = submissions(requests)
+        const start = sent[0]?.at ?? 0
+        expect(sent.map(({ at }) => at - start)).toEqual([0, 0, 0, 500])
+        expect(sent.filter(({ at }) => at === start).length).toBe(maxInflight)
+        // Parallel chunks arrive in any order.
+        const [first, second, third, last] = recordedNumbers(file)
+        expect(numbers(requests)).toEqual([...[first!, second!, third!].toSorted((a, b) => a - b), last])
+        const anyNumber = (all: ReturnType<typeof anyAttempt>) =>
+          all.map((request) => ({ ...request, body: { ...(request["body"] as object), seq_id: 0 } }))
+        expect(anyNumber(anyAttempt(Replay.asBehaviour(sent)))).toEqual(anyNumber(anyAttempt(Replay.recordedBy(file))))
+        expect(Either.map(result, (pass) => pass.outputs.length)).toEqual(Either.right(outputs))
+      }),
   )
 
   it.effect(
-    "behaviours/asyncio_interface_same_wire.json, but what the server offers is asked with no second start-up",
+    "behaviours/save_weights_for_sampler_late_seq_id.json: sequence ids are as recorded, but in the order of the calls",
+    () =>
+      Effect.gen(function* () {
+        const file = "behaviours/save_weights_for_sampler_late_seq_id.json"
+        const { requests, result } = yield* replay(
+          file,
+          (client) =>
+            Effect.gen(function* () {
+              const sampler = yield* client.enqueue.saveWeightsForSampler("named")
+              const update = yield* client.enqueue.optimStep(adam)
+              const state = yield* client.enqueue.saveState("x")
+              return yield* Effect.all([sampler.await, update.await, state.await])
+            }),
+          { results: [path("tinker://named"), updated, path("tinker://x")] },
+        )
+        expect(result._tag).toBe("Right")
+        const ours = Replay.asBehaviour(submissions(requests))
+        const [update, save, sampler] = Replay.recordedBy(file)
+        expect(ours.map(({ request }) => request)).toEqual(
+          [sampler, update, save].map((recorded) => recorded?.["request"]),
+        )
+        expect(numbers(requests)).toEqual([1, 2, 3])
+      }),
+  )
+
+  it.effect(
+    "behaviours/asyncio_interface_same_wire.json: requests are as recorded, without a second start-up for capabilities",
     () =>
       Effect.gen(function* () {
         const file = "behaviours/asyncio_interface_same_wire.json"
@@ -235,10 +239,10 @@ describe("order as recorded", () => {
   )
 })
 
-describe("results as recorded", () => {
+describe("recorded results", () => {
   const asJson = Schema.encodeSync(TrainingResult.TrainingResult)
 
-  it.effect("behaviours/chunk_future_fails.json: one piece that fails is the failure of all", () =>
+  it.effect("behaviours/chunk_future_fails.json: a pass fails if one of its chunks fails", () =>
     Effect.gen(function* () {
       const file = "behaviours/chunk_future_fails.json"
       const { requests, result } = yield* replay(
@@ -260,34 +264,40 @@ describe("results as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/metrics_reduction.json, but what has no rule is shown", () =>
-    Effect.gen(function* () {
-      const file = "behaviours/metrics_reduction.json"
-      const { requests, result } = yield* replay(
-        file,
-        (client) => client.forwardBackward(batch(3), Loss.crossEntropy),
-        { flags: { fwdbwd_max_chunk_len: 2, parallel_fwdbwd_chunks: false } },
-      )
-      expect(recordedNumbers(file).slice(0, 2)).toEqual(numbers(requests))
-      expect(requests.length).toBe(expected(file).totalRequests)
-      const reference = Replay.untyped(expected(file).result) as typeof TrainingResult.TrainingResult.Encoded
-      expect(Either.map(result, asJson)).toEqual(
-        Either.right({ ...reference, metrics: { ...reference.metrics, "z:newkind": 1 } }),
-      )
-    }),
+  it.effect(
+    "behaviours/metrics_reduction.json: metrics are reduced as recorded, and those without a rule are kept",
+    () =>
+      Effect.gen(function* () {
+        const file = "behaviours/metrics_reduction.json"
+        const { requests, result } = yield* replay(
+          file,
+          (client) => client.forwardBackward(batch(3), Loss.crossEntropy),
+          { flags: { fwdbwd_max_chunk_len: 2, parallel_fwdbwd_chunks: false } },
+        )
+        expect(recordedNumbers(file).slice(0, 2)).toEqual(numbers(requests))
+        expect(requests.length).toBe(expected(file).totalRequests)
+        const reference = Replay.untyped(expected(file).result) as typeof TrainingResult.TrainingResult.Encoded
+        expect(Either.map(result, asJson)).toEqual(
+          Either.right({ ...reference, metrics: { ...reference.metrics, "z:newkind": 1 } }),
+        )
+      }),
   )
 
-  it.effect("behaviours/metrics_without_suffix.json, but a name is no failure", () =>
-    Effect.gen(function* () {
-      const file = "behaviours/metrics_without_suffix.json"
-      const { requests, result } = yield* replay(file, (client) => client.forwardBackward(batch(1), Loss.crossEntropy))
-      expect(Replay.asBehaviour(requests)).toEqual(Replay.recordedBy(file))
-      expect(expected(file).error?.$error).toBe("ValueError")
-      expect(Either.map(result, ({ metrics }) => metrics)).toEqual(Either.right({ loss: 1 }))
-    }),
+  it.effect(
+    "behaviours/metrics_without_suffix.json: a metric name without a suffix is accepted, unlike in the reference",
+    () =>
+      Effect.gen(function* () {
+        const file = "behaviours/metrics_without_suffix.json"
+        const { requests, result } = yield* replay(file, (client) =>
+          client.forwardBackward(batch(1), Loss.crossEntropy),
+        )
+        expect(Replay.asBehaviour(requests)).toEqual(Replay.recordedBy(file))
+        expect(expected(file).error?.$error).toBe("ValueError")
+        expect(Either.map(result, ({ metrics }) => metrics)).toEqual(Either.right({ loss: 1 }))
+      }),
   )
 
-  it.effect("behaviours/future_410_training.json: a result that is gone costs nothing but itself", () =>
+  it.effect("behaviours/future_410_training.json: an expired result does not affect later requests", () =>
     Effect.gen(function* () {
       const file = "behaviours/future_410_training.json"
       const script = Replay.scriptOf(file)
@@ -309,8 +319,8 @@ describe("results as recorded", () => {
   )
 })
 
-describe("failures as recorded", () => {
-  it.effect("behaviours/create_model_402_not_paused.json: nobody waits for a bill before there is a model", () =>
+describe("recorded failures", () => {
+  it.effect("behaviours/create_model_402_not_paused.json: a 402 is not waited for while a model is created", () =>
     Effect.gen(function* () {
       const file = "behaviours/create_model_402_not_paused.json"
       const { requests, result } = yield* Replay.run(
@@ -326,7 +336,7 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/optim_step_conflict_409.json: the same request again, after pauses of our own", () =>
+  it.effect("behaviours/optim_step_conflict_409.json: a conflict resends the same request, with our own delays", () =>
     Effect.gen(function* () {
       const file = "behaviours/optim_step_conflict_409.json"
       const { requests, result } = yield* replay(file, (client) => client.optimStep(adam), { results: [updated] })
@@ -338,45 +348,51 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/save_state_retry_new_key.json, but under one key", () =>
-    Effect.gen(function* () {
-      const file = "behaviours/save_state_retry_new_key.json"
-      const { path: saved } = expected(file).result as { readonly path: string }
-      const { requests, result } = yield* replay(file, (client) => client.saveState("ck"), { results: [path(saved)] })
-      const sent = submissions(requests)
-      expect(anyAttempt(Replay.asBehaviour(sent))).toEqual(anyAttempt(Replay.recordedBy(file)))
-      expect(new Set(Replay.recordedBy(file).map(({ idempotencyKey }) => idempotencyKey)).size).toBe(3)
-      expect(keysOf(sent)).toBe(1)
-      // The pause after a failure of the server, and the first of those after a conflict.
-      const [failed = 0, conflict = 0] = gapsOf(sent)
-      expect(failed).toBeGreaterThanOrEqual(0.75 * RetryPolicy.firstDelay)
-      expect(failed).toBeLessThanOrEqual(RetryPolicy.firstDelay)
-      expect(conflict).toBe(500)
-      expect(result).toEqual(Either.right({ path: saved }))
-    }),
+  it.effect(
+    "behaviours/save_state_retry_new_key.json: a save is retried as recorded, but with one idempotency key",
+    () =>
+      Effect.gen(function* () {
+        const file = "behaviours/save_state_retry_new_key.json"
+        const { path: saved } = expected(file).result as { readonly path: string }
+        const { requests, result } = yield* replay(file, (client) => client.saveState("ck"), { results: [path(saved)] })
+        const sent = submissions(requests)
+        expect(anyAttempt(Replay.asBehaviour(sent))).toEqual(anyAttempt(Replay.recordedBy(file)))
+        expect(new Set(Replay.recordedBy(file).map(({ idempotencyKey }) => idempotencyKey)).size).toBe(3)
+        expect(keysOf(sent)).toBe(1)
+        // The delay after a server error, and the first delay after a conflict.
+        const [failed = 0, conflict = 0] = gapsOf(sent)
+        expect(failed).toBeGreaterThanOrEqual(0.75 * RetryPolicy.firstDelay)
+        expect(failed).toBeLessThanOrEqual(RetryPolicy.firstDelay)
+        expect(conflict).toBe(500)
+        expect(result).toEqual(Either.right({ path: saved }))
+      }),
   )
 
-  it.effect("behaviours/ephemeral_save_retry_burns_seq.json, but the request stays what it was", () =>
-    Effect.gen(function* () {
-      const file = "behaviours/ephemeral_save_retry_burns_seq.json"
-      const { requests, result } = yield* replay(
-        file,
-        (client) => Effect.map(client.saveWeightsAndGetSamplingClient(), ({ samplingSessionId }) => samplingSessionId),
-        { results: [{ body: { sampling_session_id: "sess-0001:sample:0" } }] },
-      )
-      const sent = submissions(requests)
-      const [first] = Replay.recordedBy(file)
-      expect(recordedNumbers(file)).toEqual([1, 1, 1])
-      expect(anyAttempt(Replay.asBehaviour(sent))).toEqual(anyAttempt([first!, first!, first!]))
-      expect(keysOf(sent)).toBe(1)
-      expect(new Set(sent.map(({ body }) => body)).size).toBe(1)
-      expect(result).toEqual(Either.right("sess-0001:sample:0"))
-    }),
+  it.effect(
+    "behaviours/ephemeral_save_retry_burns_seq.json: a retried save is as recorded, but its request does not change",
+    () =>
+      Effect.gen(function* () {
+        const file = "behaviours/ephemeral_save_retry_burns_seq.json"
+        const { requests, result } = yield* replay(
+          file,
+          (client) =>
+            Effect.map(client.saveWeightsAndGetSamplingClient(), ({ samplingSessionId }) => samplingSessionId),
+          { results: [{ body: { sampling_session_id: "sess-0001:sample:0" } }] },
+        )
+        const sent = submissions(requests)
+        const [first] = Replay.recordedBy(file)
+        expect(recordedNumbers(file)).toEqual([1, 1, 1])
+        expect(anyAttempt(Replay.asBehaviour(sent))).toEqual(anyAttempt([first!, first!, first!]))
+        expect(keysOf(sent)).toBe(1)
+        expect(new Set(sent.map(({ body }) => body)).size).toBe(1)
+        expect(result).toEqual(Either.right("sess-0001:sample:0"))
+      }),
   )
 
-  describe("behaviours/training_failed_submit_keeps_going.json", () => {
+  describe("behaviours/training_failed_submit_keeps_going.json: requests after a rejected one", () => {
     const file = "behaviours/training_failed_submit_keeps_going.json"
     const refused = { status: 422, body: { detail: "bad" } }
+    const conflict = { status: 409, body: { detail: "seq conflict" } }
     const both = (client: TrainingClient.Service) =>
       Effect.gen(function* () {
         const pass = yield* client.enqueue.forwardBackward(batch(1), Loss.crossEntropy)
@@ -390,11 +406,11 @@ describe("failures as recorded", () => {
       },
     }
 
-    it.effect("the next one goes on, but with the number that was not used", () =>
+    it.effect("the request after a rejected one reuses its number", () =>
       Effect.gen(function* () {
         const { requests, result } = yield* replay(file, both, {
           results: [updated],
-          // Refused in either form: the first pass finds out what the server reads.
+          // Rejected in both encodings: the first pass detects which one the server accepts.
           answers: { forward_backward: [refused, refused] },
         })
         const [pass, json, update] = Replay.asBehaviour(submissions(requests))
@@ -411,25 +427,26 @@ describe("failures as recorded", () => {
       }),
     )
 
-    it.effect("and with the recorded one on a server that counts what it refuses", () =>
+    it.effect("the request after a rejected one has the recorded number if the server counts rejected requests", () =>
       Effect.gen(function* () {
         const { requests, result } = yield* replay(file, both, {
           results: [updated],
           answers: {
             forward_backward: [refused, refused],
-            optim_step: [{ status: 409, body: { detail: "seq conflict" } }, Replay.accepted("req-0002")],
+            // The same request is sent once more before another number is tried.
+            optim_step: [conflict, conflict, Replay.accepted("req-0002")],
           },
         })
-        expect(numbers(requests)).toEqual([1, 1, 1, 2])
+        expect(numbers(requests)).toEqual([1, 1, 1, 1, 2])
         const [, recordedUpdate] = Replay.recordedBy(file)
-        expect(anyAttempt(Replay.asBehaviour(requests.slice(3, 4)))).toEqual(anyAttempt([recordedUpdate!]))
+        expect(anyAttempt(Replay.asBehaviour(requests.slice(4, 5)))).toEqual(anyAttempt([recordedUpdate!]))
         expect(result).toMatchObject(outcome)
       }),
     )
   })
 })
 
-describe("the session poller is not used: each sample asks for its own result", () => {
+describe("recordings of the session poller, which is not used: each sample polls its own result", () => {
   const sampled = (answers: Replay.Replies, { maxTokens, prompt } = { maxTokens: 1, prompt: [1, 2, 3] }) =>
     Replay.run(
       Effect.gen(function* () {
@@ -443,17 +460,17 @@ describe("the session poller is not used: each sample asks for its own result", 
   const asJson = Schema.encodeSync(SampleResult.SampleResult)
   const paths = (requests: ReadonlyArray<HttpScript.Seen>) => requests.map(({ path }) => path)
   const own = ["/api/v1/asample", "/api/v1/retrieve_future"]
-  /** As JSON of ours has it. */
+  /** In the encoded form of our result. */
   const reference = (result: unknown) =>
     JSON.parse(JSON.stringify(result), (key, value: unknown) => (key === "$type" || value === null ? undefined : value))
 
-  it.effect("vectors/sample_retrieve_futures.json", () =>
+  it.effect("vectors/sample_retrieve_futures.json: a sample polls its own result", () =>
     Effect.gen(function* () {
       const file = "vectors/sample_retrieve_futures.json"
       const { requests, result } = yield* sampled(Replay.answersOf(file), { maxTokens: 2, prompt: [11, 12, 13, 14] })
       const [submitted, , fetched] = Replay.requestsOf(file)
       expect(Replay.asVector(requests[0]!)).toEqual(submitted)
-      // Its size is not known before it is asked for.
+      // The size of a result is not known before it is requested.
       const body = { ...(fetched?.body as object), allow_metadata_only: true }
       expect(Replay.asVector(requests[1]!)).toEqual({ ...fetched, body })
       expect(paths(requests)).toEqual(own)
@@ -461,7 +478,7 @@ describe("the session poller is not used: each sample asks for its own result", 
     }),
   )
 
-  it.effect("behaviours/poller_errors_then_ok.json", () =>
+  it.effect("behaviours/poller_errors_then_ok.json: a sample polls its own result", () =>
     Effect.gen(function* () {
       const file = "behaviours/poller_errors_then_ok.json"
       const { requests, result } = yield* sampled({ ...Replay.scriptOf(file), asample: [accepted] })
@@ -471,7 +488,7 @@ describe("the session poller is not used: each sample asks for its own result", 
     }),
   )
 
-  it.effect("behaviours/poller_failed_completion.json", () =>
+  it.effect("behaviours/poller_failed_completion.json: a failed sample is reported to its caller", () =>
     Effect.gen(function* () {
       const file = "behaviours/poller_failed_completion.json"
       const { requests, result } = yield* sampled({ ...Replay.scriptOf(file), asample: [accepted] })
@@ -484,7 +501,7 @@ describe("the session poller is not used: each sample asks for its own result", 
     }),
   )
 
-  it.effect("behaviours/poller_fatal.json: so what is wrong with it is no sample's business", () =>
+  it.effect("behaviours/poller_fatal.json: an error of the session poller does not affect samples", () =>
     Effect.gen(function* () {
       const file = "behaviours/poller_fatal.json"
       const results = Replay.scriptOf("behaviours/poller_errors_then_ok.json")["retrieve_future"] ?? []

@@ -9,8 +9,8 @@ const { adam, applied, baseModel, datum, ending, fault, lora, model, pass, run, 
 
 const batch = [datum(1, 2, 3)]
 
-describe("order", () => {
-  it.effect("is that of the calls, however many fibers make them", () =>
+describe("TrainingClient order", () => {
+  it.effect("operations are sent in the order of the calls, from any number of fibers", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -27,7 +27,7 @@ describe("order", () => {
     ),
   )
 
-  it.effect("holds behind a full queue, too", () =>
+  it.effect("operations are sent in order behind a full queue", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora({ maxQueued: 2 })
@@ -37,7 +37,7 @@ describe("order", () => {
           (i) => Effect.fork(client.saveState(`s${i}`)),
         )
         yield* Effect.sleep("1 second")
-        // One is being sent, two wait, the others wait for a place.
+        // One is being sent, two are queued, the others wait for the queue.
         expect(yield* sent("save_weights")).toEqual([1])
         yield* Fiber.joinAll(fibers)
         const names = (yield* (yield* server).requestsTo("save_weights")).map(
@@ -48,38 +48,40 @@ describe("order", () => {
     ),
   )
 
-  it.effect("who enqueues waits while too many do, and leaves no trace if it leaves", () =>
-    run(
-      Effect.gen(function* () {
-        const client = yield* lora({ maxQueued: 2 })
-        yield* fault({ on: "save_weights", delay: "1 minute", times: 1 })
-        const enqueue = (name: string) => Effect.fork(client.enqueue.saveState(name))
-        // The first is being sent, two are in the line, and three wait for a place in it.
-        const fibers = yield* Effect.forEach(["a", "b", "c", "d", "e", "f"], enqueue)
-        const isIn = Effect.map(Effect.forEach(fibers, Fiber.poll), (polled) => polled.filter(Option.isSome).length)
-        yield* Effect.sleep("1 second")
-        expect(yield* isIn).toBe(3)
-        // A plain call is behind them, whether there is a place for it or not.
-        const plain = yield* Effect.fork(client.saveState("g"))
-        yield* Fiber.interrupt(fibers[3]!)
-        yield* Effect.sleep("1 second")
-        expect(yield* isIn).toBe(4)
-        const cancelled = yield* Fiber.join(fibers[1]!)
-        expect(yield* cancelled.cancel).toBe(true)
-        yield* Effect.sleep("1 second")
-        // The plain call has taken the place that became free.
-        expect(yield* isIn).toBe(4)
-        yield* Fiber.join(plain)
-        const names = (yield* (yield* server).requestsTo("save_weights")).map(
-          ({ json }) => (json as { path: string }).path,
-        )
-        expect(names).toEqual(["a", "c", "e", "f", "g"])
-        expect(yield* isIn).toBe(6)
-      }),
-    ),
+  it.effect(
+    "TrainingClient.enqueue waits while maxQueued operations are queued, and interrupting it removes its operation",
+    () =>
+      run(
+        Effect.gen(function* () {
+          const client = yield* lora({ maxQueued: 2 })
+          yield* fault({ on: "save_weights", delay: "1 minute", times: 1 })
+          const enqueue = (name: string) => Effect.fork(client.enqueue.saveState(name))
+          // The first is being sent, two are queued, and three wait for the queue.
+          const fibers = yield* Effect.forEach(["a", "b", "c", "d", "e", "f"], enqueue)
+          const isIn = Effect.map(Effect.forEach(fibers, Fiber.poll), (polled) => polled.filter(Option.isSome).length)
+          yield* Effect.sleep("1 second")
+          expect(yield* isIn).toBe(3)
+          // A plain call is behind them, whether or not the queue has room.
+          const plain = yield* Effect.fork(client.saveState("g"))
+          yield* Fiber.interrupt(fibers[3]!)
+          yield* Effect.sleep("1 second")
+          expect(yield* isIn).toBe(4)
+          const cancelled = yield* Fiber.join(fibers[1]!)
+          expect(yield* cancelled.cancel).toBe(true)
+          yield* Effect.sleep("1 second")
+          // The plain call took the free place.
+          expect(yield* isIn).toBe(4)
+          yield* Fiber.join(plain)
+          const names = (yield* (yield* server).requestsTo("save_weights")).map(
+            ({ json }) => (json as { path: string }).path,
+          )
+          expect(names).toEqual(["a", "c", "e", "f", "g"])
+          expect(yield* isIn).toBe(6)
+        }),
+      ),
   )
 
-  it.effect("enqueue completes with the place, submit with the server's word, the plain form with the result", () =>
+  it.effect("enqueue completes when queued, submit when acknowledged, and the plain form with the result", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -98,7 +100,7 @@ describe("order", () => {
     ),
   )
 
-  it.effect("the next one is submitted while this one is being worked on", () =>
+  it.effect("an operation is submitted while the server still works on the previous one", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -111,7 +113,7 @@ describe("order", () => {
     ),
   )
 
-  it.effect("the first piece is polled while later ones are still being sent", () =>
+  it.effect("the first chunk is polled while later chunks are still being sent", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -120,7 +122,7 @@ describe("order", () => {
         yield* Effect.sleep("10 seconds")
         expect(yield* sent("forward_backward")).toEqual([1, 2])
         const polls = yield* (yield* server).requestsTo("retrieve_future")
-        // Of the model that was made, and of the first piece.
+        // The polls of the created model and of the first chunk.
         expect(new Set(polls.map(({ json }) => (json as { request_id: string }).request_id)).size).toBe(2)
       }),
       { flags: { fwdbwd_max_chunk_len: 1 } },
@@ -128,8 +130,8 @@ describe("order", () => {
   )
 })
 
-describe("a training step", () => {
-  it.effect("is a pass and an update with nothing between them", () =>
+describe("TrainingClient.trainStep", () => {
+  it.effect("trainStep sends a pass and an update with nothing in between", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -143,7 +145,7 @@ describe("a training step", () => {
     ),
   )
 
-  it.effect("tells metrics of both halves, tokens and times", () =>
+  it.effect("trainStep returns the metrics of both halves, the token count and the times", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -173,7 +175,7 @@ describe("a training step", () => {
     ),
   )
 
-  it.effect("whose update fails tells that its pass succeeded", () =>
+  it.effect("a step whose update fails reports that its pass succeeded", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -185,7 +187,7 @@ describe("a training step", () => {
     ),
   )
 
-  it.effect("with bad data is refused before anything is sent", () =>
+  it.effect("trainStep rejects invalid data before sending a request", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -199,10 +201,10 @@ describe("a training step", () => {
   )
 })
 
-describe("training steps as a stream", () => {
+describe("TrainingClient.trainSteps", () => {
   const batches = (n: number) => Stream.map(Stream.range(0, n - 1), (i) => [datum(i, i + 1)])
 
-  it.effect("come in order, one ahead of the one awaited", () =>
+  it.effect("trainSteps emits steps in order and submits one step ahead", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -225,7 +227,7 @@ describe("training steps as a stream", () => {
     ),
   )
 
-  it.effect("take an optimizer of the step", () =>
+  it.effect("trainSteps accepts an optimizer schedule", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -239,7 +241,7 @@ describe("training steps as a stream", () => {
     ),
   )
 
-  it.effect("end with the error of a schedule that throws, of the source, or of a step", () =>
+  it.effect("trainSteps fails with the error of a throwing schedule, of the source, or of a step", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -261,7 +263,7 @@ describe("training steps as a stream", () => {
     ),
   )
 
-  it.effect("that nobody takes any more are not sent", () =>
+  it.effect("trainSteps sends no more steps after its stream is stopped", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -280,14 +282,14 @@ describe("training steps as a stream", () => {
   )
 })
 
-describe("a custom loss", () => {
+describe("TrainingClient.forwardBackwardCustom", () => {
   const negative = CustomLoss.analytic((data) => ({
     loss: 7,
     gradients: data.map(({ logprobs }) => new Float32Array(logprobs.length).fill(-1)),
     metrics: { "mine:mean": 2 },
   }))
 
-  it.effect("costs two passes, and tells its own loss", () =>
+  it.effect("a custom loss takes two passes and reports its own loss", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -300,7 +302,7 @@ describe("a custom loss", () => {
     ),
   )
 
-  it.effect("that throws or gives no number uses none for the second pass", () =>
+  it.effect("a custom loss that throws or returns NaN uses no number for the second pass", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -319,7 +321,7 @@ describe("a custom loss", () => {
     ),
   )
 
-  it.effect("that never comes to an end resumes its caller when the client closes", () =>
+  it.effect("closing the client ends a call whose custom loss never finishes", () =>
     run(
       Effect.gen(function* () {
         const scope = yield* Scope.make()
@@ -334,7 +336,7 @@ describe("a custom loss", () => {
   )
 })
 
-describe("whoever waits resumes", () => {
+describe("ending waiting calls", () => {
   /** A client in a scope that the test closes. */
   const open = Effect.gen(function* () {
     const scope = yield* Scope.make()
@@ -342,7 +344,7 @@ describe("whoever waits resumes", () => {
     return { client, close: Scope.close(scope, Exit.void) }
   })
 
-  it.effect("after an error of the server, of whatever kind", () =>
+  it.effect("a failed result is reported to the caller, whatever its kind", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -354,7 +356,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("when what the server sends can't be read", () =>
+  it.effect("an unreadable response is reported to the caller", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -366,7 +368,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("when the scope closes while it is queued, being sent, and waited for", () =>
+  it.effect("closing the scope ends queued, sending and awaited operations with ClientClosed", () =>
     run(
       Effect.gen(function* () {
         const { client, close } = yield* open
@@ -390,7 +392,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("when a submission ends within the grace of closing, with its result's fate known", () =>
+  it.effect("a submission that finishes within closeGrace is acknowledged", () =>
     run(
       Effect.gen(function* () {
         const { client, close } = yield* open
@@ -405,7 +407,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("when more wait for a place than there are", () =>
+  it.effect("closing the scope ends calls that wait for a place in the queue", () =>
     run(
       Effect.gen(function* () {
         const scope = yield* Scope.make()
@@ -422,7 +424,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("when the client is made in a scope that is closed already", () =>
+  it.effect("a client created in a closed scope fails with ClientClosed", () =>
     run(
       Effect.gen(function* () {
         const scope = yield* Scope.make()
@@ -433,7 +435,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("when the session is lost", () =>
+  it.effect("losing the session ends queued, sending and awaited operations with SessionLost", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -453,7 +455,7 @@ describe("whoever waits resumes", () => {
     ),
   )
 
-  it.effect("a cancelled ticket interrupts who waits for it, and is not sent", () =>
+  it.effect("canceling a ticket interrupts its waiters, and its operation is not sent", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -473,26 +475,26 @@ describe("whoever waits resumes", () => {
   )
 })
 
-/** At every step, for `test:all`. */
+/** `test:all` interrupts at every step. */
 const stride = process.env["TINKER_TESTS"] === "all" ? 1 : 4
 
-describe("whoever leaves takes its operation along, or leaves all of it", () => {
+describe("interrupting a call cancels its whole operation or none of it", () => {
   const three = [datum(1, 2), datum(3, 4), datum(5, 6)]
-  const ways = {
+  const forms = {
     "a pass": (client: TrainingClient.Service) => client.forwardBackward(batch, Loss.crossEntropy),
-    "a pass in pieces": (client: TrainingClient.Service) => client.forwardBackward(three, Loss.crossEntropy),
+    "a pass in chunks": (client: TrainingClient.Service) => client.forwardBackward(three, Loss.crossEntropy),
     "a submission": (client: TrainingClient.Service) => client.submit.forwardBackward(batch, Loss.crossEntropy),
-    "an enqueued one": (client: TrainingClient.Service) => client.enqueue.forwardBackward(batch, Loss.crossEntropy),
+    "an enqueued pass": (client: TrainingClient.Service) => client.enqueue.forwardBackward(batch, Loss.crossEntropy),
   }
-  const cases = Object.entries(ways).flatMap(([name, begin]) =>
+  const cases = Object.entries(forms).flatMap(([name, begin]) =>
     [false, true].flatMap((isQueued) => [false, true].map((isTraced) => ({ name, begin, isQueued, isTraced }))),
   )
 
   it.effect.each(cases)(
-    "$name, behind another one: $isQueued, traced: $isTraced, interrupted at its steps",
+    "$name, queued: $isQueued, traced: $isTraced, is sent completely or not at all when interrupted at any step",
     ({ begin, isQueued, isTraced, name }) =>
       Effect.gen(function* () {
-        const pieces = name === "a pass in pieces" ? 3 : 1
+        const pieces = name === "a pass in chunks" ? 3 : 1
         const counts = new Set<number>()
         for (let step = 0; ; step += stride) {
           const { exit, hasWaited, numbers, open, wasReached } = yield* run(
@@ -522,7 +524,7 @@ describe("whoever leaves takes its operation along, or leaves all of it", () => 
               const hasWaited = (yield* Clock.currentTimeMillis) > before
               yield* Effect.sleep("2 minutes")
               const numbers = yield* sent("forward_backward")
-              // Whatever became of it, the next one finds the client in order.
+              // In any case the next operation finds the client in a consistent state.
               yield* pass(client, 7, 8)
               return {
                 exit,
@@ -540,8 +542,8 @@ describe("whoever leaves takes its operation along, or leaves all of it", () => 
             break
           }
           counts.add(numbers.length)
-          // A place in the line is all that it waits for, and then it has got it.
-          const isMine = name === "an enqueued one"
+          // enqueue waits only for a place in the queue, and completes with it.
+          const isMine = name === "an enqueued pass"
           if (isQueued && Exit.isFailure(exit) && !hasWaited && !isMine) expect(numbers).toEqual([])
         }
         expect([...counts].filter((count) => count !== 0 && count !== pieces)).toEqual([])
@@ -551,7 +553,7 @@ describe("whoever leaves takes its operation along, or leaves all of it", () => 
 })
 
 it.effect.each(["tinker.queue", "tinker.training.optim_step", "tinker.training.forward_backward"])(
-  "a tracer whose %s throws costs nobody a result",
+  "operations succeed even if ending the span %s throws",
   (broken) =>
     run(
       Effect.gen(function* () {
@@ -580,7 +582,7 @@ it.effect.each(["tinker.queue", "tinker.training.optim_step", "tinker.training.f
 )
 
 describe("checkpoints", () => {
-  it.effect("are saved with all they can be given, and loaded", () =>
+  it.effect("checkpoints are saved with all options and loaded", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -608,7 +610,7 @@ describe("checkpoints", () => {
     ),
   )
 
-  it.effect.each([false, true])("begin a new client, made by loading: %s", (viaLoad) =>
+  it.effect.each([false, true])("a new client starts from a checkpoint: %s", (viaLoad) =>
     run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -627,7 +629,7 @@ describe("checkpoints", () => {
     ),
   )
 
-  it.effect("of shared weights are asked about with the other's token", () =>
+  it.effect("weights shared by another user are looked up with that user's token", () =>
     run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -643,8 +645,8 @@ describe("checkpoints", () => {
   )
 })
 
-describe("the model", () => {
-  it.effect("tells what it is, is sampled, and unloaded", () =>
+describe("the model of a TrainingClient", () => {
+  it.effect("a TrainingClient describes, samples from and unloads its model", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -663,7 +665,7 @@ describe("the model", () => {
     ),
   )
 
-  it.effect("is unloaded after all that was enqueued before", () =>
+  it.effect("unload runs after all operations enqueued before it", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -677,7 +679,7 @@ describe("the model", () => {
     ),
   )
 
-  it.effect("each has a number of its own in the session", () =>
+  it.effect("each model has its own number in the session", () =>
     run(
       Effect.gen(function* () {
         const clients = yield* Effect.all([lora(), lora(), lora()], { concurrency: "unbounded" })
@@ -689,9 +691,9 @@ describe("the model", () => {
   )
 })
 
-describe("two wires", () => {
+describe("protobuf and JSON encodings", () => {
   it.effect.each([415, 400, 422] as const)(
-    "a server of JSON says %s once, and gets the same number as JSON",
+    "a JSON server that rejects protobuf once with %s gets the same number as JSON",
     (status) =>
       run(
         Effect.gen(function* () {
@@ -708,7 +710,7 @@ describe("two wires", () => {
       ),
   )
 
-  it.effect("a server of JSON that stumbles over protobuf with 500 is asked what it reads", () =>
+  it.effect("a JSON server that answers protobuf with 500 is probed for its encoding", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -733,7 +735,7 @@ describe("two wires", () => {
     ),
   )
 
-  it.effect("a server that refuses both tells why in its first answer", () =>
+  it.effect("a server that rejects both encodings is reported with its first answer", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -741,7 +743,7 @@ describe("two wires", () => {
         yield* fault({ on: "forward_backward", status: 422, body: { detail: "second" } })
         expect(yield* Effect.flip(pass(client, 1, 2))).toMatchObject({ _tag: "RequestRejected", detail: "first" })
         expect(yield* ending(pass(client, 1, 2))).toBe("done")
-        // What was accepted is kept: from now on a refusal is a refusal.
+        // An accepted encoding is kept: later rejections are final.
         yield* fault({ on: "forward_backward", status: 400, body: { detail: "third" } })
         expect(yield* ending(pass(client, 1, 2))).toBe("RequestRejected BadRequest")
         expect((yield* sent("forward_backward")).length).toBe(4)
@@ -749,7 +751,7 @@ describe("two wires", () => {
     ),
   )
 
-  it.effect("an error of the server is no matter of the wire where protobuf is read", () =>
+  it.effect("a server error does not change the encoding once protobuf was accepted", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora({ onUnknownOutcome: "resend" })
@@ -768,8 +770,8 @@ describe("two wires", () => {
   )
 })
 
-describe("a server that is older than a field", () => {
-  it.effect("gets the request without it, if it only carries its default, and is not asked again", () =>
+describe("servers that do not know a field", () => {
+  it.effect("a field with its default value is left out for an older server, which is asked once", () =>
     run(
       Effect.gen(function* () {
         yield* lora()
@@ -783,7 +785,7 @@ describe("a server that is older than a field", () => {
     ),
   )
 
-  it.effect("refuses what says something, in its own words", () =>
+  it.effect("a field with another value is rejected with the server's message", () =>
     run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -796,7 +798,7 @@ describe("a server that is older than a field", () => {
     ),
   )
 
-  it.effect("gets a numbered request again under the same number", () =>
+  it.effect("a numbered request without the unknown field keeps its number", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -809,8 +811,8 @@ describe("a server that is older than a field", () => {
   )
 })
 
-describe("the session", () => {
-  it.effect("is not part of the work that happened to open it", () =>
+describe("the session of a ServiceClient", () => {
+  it.effect("heartbeat spans have no parent, whichever operation opened the session", () =>
     run(
       Effect.gen(function* () {
         const parents: Array<string> = []
@@ -830,8 +832,8 @@ describe("the session", () => {
   )
 })
 
-describe("a program that only asks", () => {
-  it.effect("opens no session", () =>
+describe("read-only programs", () => {
+  it.effect("a program that only reads opens no session", () =>
     run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -841,7 +843,7 @@ describe("a program that only asks", () => {
     ),
   )
 
-  it.effect("is not made of what is no checkpoint, nor loads it, and nobody is asked", () =>
+  it.effect("an invalid checkpoint is rejected without a request", () =>
     Clients.run(
       Effect.gen(function* () {
         const service = yield* ServiceClient.ServiceClient
@@ -875,7 +877,7 @@ describe("a program that only asks", () => {
   )
 })
 
-it.effect("a server that says everything a little differently is understood", () =>
+it.effect("a server with unusual but valid responses is supported", () =>
   run(
     Effect.gen(function* () {
       const client = yield* lora()

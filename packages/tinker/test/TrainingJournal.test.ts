@@ -1,7 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, FastCheck as fc, Option, Schema } from "effect"
 import { TrainingJournal } from "effect-tinker"
-// The package hides it; the compiler refuses to rewrite `.ts` into another project.
+// The package does not export this module, and the compiler refuses to rewrite a `.ts` import into another project.
 import { ledger } from "../src/internal/training/Ledger.js"
 
 type Record = TrainingJournal.Record
@@ -38,13 +38,13 @@ const callsOf = (...records: ReadonlyArray<Record>) => {
   return { calls: calls.map(({ steps, stands }) => [stands, ...steps.map(({ intent }) => intent.seq)]), free }
 }
 
-describe("state", () => {
-  it("is none where no client was opened", () => {
+describe("TrainingJournal.state", () => {
+  it("the journal state is none if no client was opened", () => {
     expect(TrainingJournal.state([])).toEqual(Option.none())
     expect(TrainingJournal.state([{ record: { _tag: "Resumed" } }])).toEqual(Option.none())
   })
 
-  it("counts lives, and keeps what was learnt last and saved last", () => {
+  it("the journal state counts processes and keeps the last learned behavior and the last checkpoint", () => {
     const learnt = (refusedUsesNumber: boolean): Record => ({
       _tag: "Learnt",
       wire: Option.none(),
@@ -64,7 +64,7 @@ describe("state", () => {
     expect(state.lastCheckpoint).toEqual(Option.some("b"))
   })
 
-  it("tells what became of each number", () => {
+  it("the journal state has the outcome of each number", () => {
     const { steps, withdrawn: free } = stateOf(
       intent(1),
       acknowledged(1),
@@ -84,7 +84,7 @@ describe("state", () => {
     expect([...free]).toEqual([3])
   })
 
-  it("is that of the client that was opened last", () => {
+  it("the journal state belongs to the client that was opened last", () => {
     const state = stateOf(
       intent(1),
       acknowledged(1),
@@ -101,8 +101,8 @@ describe("state", () => {
   })
 })
 
-describe("calls", () => {
-  it("are settled, acknowledged or in doubt", () => {
+describe("calls in a journal", () => {
+  it("journaled calls are settled, acknowledged or in doubt", () => {
     expect(callsOf(intent(1), acknowledged(1), settled(1), intent(2), acknowledged(2), intent(3))).toEqual({
       calls: [
         ["settled", 1],
@@ -113,7 +113,7 @@ describe("calls", () => {
     })
   })
 
-  it("have all their pieces", () => {
+  it("a journaled call has all its chunks", () => {
     expect(
       callsOf(intent(1, 0, 2), intent(2, 1, 2), acknowledged(1), acknowledged(2), settled(2), intent(3, 0, 1)),
     ).toEqual({
@@ -130,51 +130,51 @@ describe("calls", () => {
     ])
   })
 
-  it("in parallel may have their first piece last", () => {
+  it("the first chunk of a parallel call may be acknowledged last", () => {
     expect(callsOf(intent(1, 0, 3), intent(2, 1, 3), intent(3, 2, 3), acknowledged(3)).calls).toEqual([
       ["unsent", 1, 2, 3],
     ])
   })
 
-  it("were not sent if not all of their pieces were written down", () => {
+  it("a call whose chunks were not all journaled was not sent", () => {
     expect(callsOf(intent(1), acknowledged(1), intent(2, 0, 3), intent(3, 1, 3))).toEqual({
       calls: [["acknowledged", 1]],
       free: [2, 3],
     })
   })
 
-  it("are in part with the server if a later piece was refused", () => {
+  it("a call is partial if a later chunk was rejected", () => {
     const records = [intent(1, 0, 4), intent(2, 1, 4), intent(3, 2, 4), intent(4, 3, 4), acknowledged(1), withdrawn(2)]
     const { calls, free } = ledger(stateOf(...records).steps)
     expect(calls.map(({ isWhole, stands, steps }) => [isWhole, stands, steps.length])).toEqual([
       [false, "acknowledged", 1],
     ])
-    // Nothing after the refused piece was sent, whether or not that was written down, too.
+    // Nothing after the rejected chunk was sent, whether or not that was journaled.
     expect(free).toEqual([3, 4])
   })
 
-  it("do not mix with what an earlier life did not send", () => {
+  it("a call is not mixed with unsent chunks of an earlier process", () => {
     expect(callsOf(intent(1, 0, 3), intent(2, 1, 3), intent(1, 0, 1), acknowledged(1))).toEqual({
       calls: [["acknowledged", 1]],
       free: [2],
     })
   })
 
-  it("are with the server if their results are known, even if that they were accepted is not", () => {
+  it("a call with a known result counts as accepted, even without an acknowledgment", () => {
     expect(callsOf(intent(1), settled(1)).calls).toEqual([["settled", 1]])
   })
 })
 
-/** What a client does, as it writes it down: calls one after the other, each with a fate. */
-interface Life {
+/** What a client does and journals: consecutive calls, each with an outcome. */
+interface History {
   readonly records: ReadonlyArray<Record>
-  /** From how many records on, the server may have this number. */
+  /** The number of records after which the server may have each number. */
   readonly sentFrom: ReadonlyMap<number, number>
 }
 
 type Fate = "settled" | "acknowledged" | "refused" | "refused later"
 
-const lives = fc
+const histories = fc
   .array(
     fc.record({
       chunks: fc.integer({ min: 1, max: 4 }),
@@ -183,7 +183,7 @@ const lives = fc
     }),
     { maxLength: 6 },
   )
-  .map((calls): Life => {
+  .map((calls): History => {
     const records: Array<Record> = [opened]
     const sentFrom = new Map<number, number>()
     let next = 1
@@ -202,41 +202,41 @@ const lives = fc
         records.push(withdrawn(seq))
       }
       next += refusedAt
-      // Gradients of a part: the client does nothing more.
+      // A partial gradient: the client stops.
       if (refusedAt > 0 && refusedAt < chunks) break
     }
     return { records, sentFrom }
   })
 
-it("a journal that ends anywhere tells what the server may have, and nothing that it can't have", () => {
+it("a journal truncated anywhere reports what the server may have, and nothing it can't have", () => {
   fc.assert(
-    fc.property(lives, fc.nat(), ({ records, sentFrom }, at) => {
+    fc.property(histories, fc.nat(), ({ records, sentFrom }, at) => {
       const length = 1 + (at % records.length)
       const kept = records.slice(0, length)
       const state = Option.getOrThrow(TrainingJournal.state(kept.map((record) => ({ record }))))
       const { calls, free } = ledger(state.steps)
-      const told = calls.flatMap(({ steps }) => steps.map(({ intent }) => intent.seq))
+      const reported = calls.flatMap(({ steps }) => steps.map(({ intent }) => intent.seq))
       const sent = [...sentFrom].flatMap(([seq, from]) => (from <= length ? [seq] : []))
       const confirmed = kept.flatMap((record) => (record._tag === "Acknowledged" ? [record.seq] : []))
 
-      // In order, from the first, without a gap: the next number is the one behind them.
-      expect(told).toEqual(told.map((_, i) => i + 1))
-      // Whatever was sent is told, and whatever was acknowledged is told to be.
-      expect(told).toEqual(expect.arrayContaining(sent))
+      // Consecutive from 1, so that the next number follows them.
+      expect(reported).toEqual(reported.map((_, i) => i + 1))
+      // Everything sent is reported, and everything acknowledged is reported as acknowledged.
+      expect(reported).toEqual(expect.arrayContaining(sent))
       expect(free.filter((seq) => sent.includes(seq))).toEqual([])
       for (const seq of confirmed)
         expect(state.steps.find(({ intent }) => intent.seq === seq)?.requestId).toEqual(Option.some(`r${seq}`))
-      // What would be sent again is a call with all its pieces.
+      // A call that would be resent has all its chunks.
       for (const { isWhole, stands } of calls) expect(stands === "unsent" && !isWhole).toBe(false)
     }),
     { numRuns: 1_000 },
   )
 })
 
-it("every record survives being written down", () => {
+it("every journal record survives a round trip", () => {
   const written = Schema.parseJson(TrainingJournal.Record)
   fc.assert(
-    fc.property(lives, ({ records }) => {
+    fc.property(histories, ({ records }) => {
       for (const record of records)
         expect(Schema.decodeSync(written)(Schema.encodeSync(written)(record))).toEqual(record)
     }),
@@ -244,7 +244,7 @@ it("every record survives being written down", () => {
   )
 })
 
-describe("memory", () => {
+describe("TrainingJournal.memory", () => {
   const after = (...entries: ReadonlyArray<TrainingJournal.Entry>) =>
     Effect.gen(function* () {
       const journal = yield* TrainingJournal.memory
@@ -255,7 +255,7 @@ describe("memory", () => {
       ])
     })
 
-  it.effect("keeps requests until they are acknowledged or withdrawn", () =>
+  it.effect("TrainingJournal.memory keeps requests until they are acknowledged or withdrawn", () =>
     Effect.gen(function* () {
       expect(
         yield* after(
@@ -275,16 +275,16 @@ describe("memory", () => {
     }),
   )
 
-  it.effect("never gives one request for another with its number", () =>
+  it.effect("TrainingJournal.memory never returns a request for another one with the same number", () =>
     Effect.gen(function* () {
       const again = yield* after(
         { record: intent(1), request: request("one") },
-        // E.g. with a secret, which is not kept.
+        // For example with a secret, which is not stored.
         { record: intent(1) },
       )
       expect(again.at(-1)).toEqual(["Intent", undefined])
-      const anew = yield* after({ record: intent(1), request: request("one") }, { record: opened })
-      expect(anew[0]).toEqual(["Intent", undefined])
+      const reopened = yield* after({ record: intent(1), request: request("one") }, { record: opened })
+      expect(reopened[0]).toEqual(["Intent", undefined])
     }),
   )
 })

@@ -1,6 +1,6 @@
 /**
- * Random programs: operations in all forms, faults of all kinds, interruptions and closings at any time. Whatever
- * happens, nothing is applied twice, no number is skipped by a client that calls itself healthy, and everybody resumes.
+ * Random programs: operations in all forms, faults of all kinds, interruptions and closings at any time. In all of them
+ * nothing is applied twice, a healthy client skips no number, and every caller resumes.
  */
 import { describe, it } from "@effect/vitest"
 import { Effect, Exit, FastCheck as fc, Fiber, Option, Scope, Supervisor } from "effect"
@@ -18,7 +18,7 @@ type Operation = "pass" | "big pass" | "forward" | "step" | "update" | "save" | 
 interface Action {
   readonly operation: Operation
   readonly form: "enqueue" | "submit" | "plain"
-  /** Interrupted after so many milliseconds. */
+  /** Interrupted after this many milliseconds. */
   readonly interruptedAfter: number | undefined
   /** Before the next action. */
   readonly pause: number
@@ -80,7 +80,7 @@ const loss = CustomLoss.analytic((data) => ({
   gradients: data.map(({ logprobs }) => new Float32Array(logprobs.length).fill(0.5)),
 }))
 
-/** As what a user would write; the result does not matter. */
+/** The call as a user would write it; its result does not matter. */
 const perform = (client: TrainingClient.Service, { form, operation }: Action, i: number, path: string) => {
   const methods = form === "plain" ? client : client[form]
   const one = [datum(i, i + 1, i + 2)]
@@ -108,8 +108,8 @@ const perform = (client: TrainingClient.Service, { form, operation }: Action, i:
 }
 
 /**
- * A server that takes any number, and is made to say 409 to just that request which finds out whether it does: nobody
- * could know better than to believe it.
+ * True if a server that accepts any number answered 409 to exactly the request that probes this. A client cannot detect
+ * that.
  */
 const deniesUsedNumber = (requests: ReadonlyArray<ScriptedServer.Seen>): boolean => {
   let newest = 0
@@ -122,7 +122,7 @@ const deniesUsedNumber = (requests: ReadonlyArray<ScriptedServer.Seen>): boolean
 
 const check = (mode: (typeof modes)[number], parallel: boolean, { actions, closedAfter, faults, maxQueued }: Program) =>
   Effect.gen(function* () {
-    // Its fibers are its own, and outlive the client.
+    // The session's fibers outlive the client.
     yield* (yield* ServiceClient.ServiceClient).session
     const supervisor = yield* Supervisor.track
     const scope = yield* Scope.make()
@@ -139,7 +139,7 @@ const check = (mode: (typeof modes)[number], parallel: boolean, { actions, close
         if (action.pause > 0) yield* Effect.sleep(action.pause)
       }
       if (closedAfter !== undefined) yield* Effect.fork(Effect.delay(Scope.close(scope, Exit.void), closedAfter))
-      // Everybody resumes, or this does not end.
+      // Every caller resumes; otherwise the test does not end.
       yield* Fiber.awaitAll(callers)
       yield* Effect.sleep("2 minutes")
       return { broken: yield* client.broken }
@@ -157,35 +157,37 @@ const check = (mode: (typeof modes)[number], parallel: boolean, { actions, close
 
     const [model] = yield* (yield* server).models
     const applied = model?.applied ?? []
-    // What harms is never done twice, and no number stands for two things.
+    // Nothing harmful is applied twice, and no number is used for two requests.
     const harmful = applied.filter(({ operation }) => operation === "forward_backward" || operation === "optim_step")
     const wasLiedTo = mode === "anything" && deniesUsedNumber(yield* (yield* server).requests)
     if (!wasLiedTo) expect(new Set(harmful.map(({ bodyHash, seq }) => `${seq} ${bodyHash}`)).size).toBe(harmful.length)
     if (mode !== "anything") expect(new Set(applied.map(({ seq }) => seq)).size).toBe(applied.length)
-    // In order, but for the pieces that a server without order was given at once.
+    // In order, except for parallel chunks on a server that accepts any number.
     const numbers = harmful.map(({ seq }) => seq)
     if (!(mode === "anything" && parallel)) expect(numbers).toEqual(numbers.toSorted((a, b) => a - b))
-    // A client that goes on has left no hole for the server to wait at.
+    // A healthy client leaves no gap that the server waits for.
     if (outcome.broken._tag === "None" && closedAfter === undefined) expect(model?.held ?? []).toEqual([])
   })
 
-/** The whole set, for `test:all`. */
+/** `test:all` runs more programs. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
-describe.each(modes)("any program on a server that is %s", (mode) => {
-  it.effect.each([false, true])("pieces in parallel: %s", (parallel) =>
-    Effect.promise(() =>
-      fc.assert(
-        fc.asyncProperty(program, (random) =>
-          Effect.runPromise(
-            run(check(mode, parallel, random), {
-              mode,
-              flags: { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: parallel && mode !== "nextOnly" },
-            }),
+describe.each(modes)("random programs on a server in mode %s", (mode) => {
+  it.effect.each([false, true])(
+    "a random program applies nothing twice and every caller resumes, with parallel chunks: %s",
+    (parallel) =>
+      Effect.promise(() =>
+        fc.assert(
+          fc.asyncProperty(program, (random) =>
+            Effect.runPromise(
+              run(check(mode, parallel, random), {
+                mode,
+                flags: { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: parallel && mode !== "nextOnly" },
+              }),
+            ),
           ),
+          { numRuns: Number(process.env["TINKER_PROPERTY_RUNS"] ?? (isFull ? 25 : 8)) },
         ),
-        { numRuns: Number(process.env["TINKER_PROPERTY_RUNS"] ?? (isFull ? 25 : 8)) },
       ),
-    ),
   )
 })

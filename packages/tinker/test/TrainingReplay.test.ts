@@ -1,4 +1,4 @@
-/** What the reference does with a model, done by ours: the same requests, the same results. */
+/** Replays the reference's training calls: the same requests, the same results. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Either, Option, Redacted, Schema, type Scope } from "effect"
 import {
@@ -24,7 +24,7 @@ const { adam, baseModel } = Clients
 
 const repeat = <A>(count: number, value: A): Array<A> => Array.from({ length: count }, () => value)
 
-/** The first number that a vector shows; it was recorded in the middle of a longer life. */
+/** The first number in a recording, which was made in the middle of a longer session. */
 const firstNumber = (file: Replay.VectorFile): number =>
   Math.min(
     ...Replay.requestsOf(file).flatMap(({ body }) => {
@@ -33,7 +33,7 @@ const firstNumber = (file: Replay.VectorFile): number =>
     }),
   )
 
-/** Makes one call of a client that has used up the numbers before, and gives what it sent and what came of it. */
+/** Makes one call on a client that has used up the earlier numbers; returns its requests and its result. */
 const replay = <A, E>(
   file: Replay.VectorFile,
   use: (client: TrainingClient.Service) => Effect.Effect<A, E, Scope.Scope>,
@@ -69,7 +69,7 @@ const asJson = Schema.encodeSync(TrainingResult.TrainingResult)
 
 const sent = ({ requests }: { readonly requests: ReadonlyArray<HttpScript.Seen> }) => requests.map(Replay.asVector)
 
-/** The user's data and loss behind a pass that was recorded. */
+/** The data and loss behind a recorded pass. */
 const callOf = ({ data, lossFn, lossFnConfigV2 }: Proto.ForwardBackwardRequest) => {
   const kinds: Record<string, TensorData.Dtype> = {}
   const tensor = ({ dtype, encoding, shape }: Proto.Tensor) => {
@@ -122,7 +122,7 @@ const callOf = ({ data, lossFn, lossFnConfigV2 }: Proto.ForwardBackwardRequest) 
   return { datums, loss: Loss.make({ name: lossFn, inputs: kinds, config: Object.fromEntries(config) }) }
 }
 
-describe("passes as recorded", () => {
+describe("recorded passes", () => {
   it.effect.each([
     "vectors/forward.json",
     "vectors/forward_backward_cross_entropy.json",
@@ -141,7 +141,7 @@ describe("passes as recorded", () => {
     "vectors/forward_backward_response_two_records.json",
     "vectors/forward_backward_sparse_csr.json",
     "vectors/forward_backward_torch_auto_sparse.json",
-  ] as const)("%s", (file) =>
+  ] as const)("a pass matches the recording %s", (file) =>
     Effect.gen(function* () {
       const expected = Replay.requestsOf(file)
       const pass = expected[0]?.body as Proto.ForwardBackwardRequest
@@ -158,7 +158,7 @@ describe("passes as recorded", () => {
 
 const supervised = { modelInput: [1, 2, 3], inputs: { targetTokens: [2, 3, 4], weights: [0, 1, 1] } }
 
-describe("a batch in pieces as recorded", () => {
+describe("recorded passes in chunks", () => {
   const polls = (requests: ReadonlyArray<{ readonly path: string }>) =>
     requests.filter(({ path }) => path.endsWith("/retrieve_future"))
   const passes = (requests: ReadonlyArray<{ readonly path: string }>) =>
@@ -171,7 +171,7 @@ describe("a batch in pieces as recorded", () => {
     ],
     ["vectors/forward_backward_chunked_parallel.json", { fwdbwd_max_chunk_len: 2, parallel_fwdbwd_chunks: true }],
     ["vectors/forward_backward_chunked_serial.json", { fwdbwd_max_chunk_len: 2, parallel_fwdbwd_chunks: false }],
-  ] as const)("%s", ([file, flags]) =>
+  ] as const)("a chunked pass matches the recording %s", ([file, flags]) =>
     Effect.gen(function* () {
       const expected = Replay.requestsOf(file)
       const outcome = yield* replay(
@@ -179,7 +179,7 @@ describe("a batch in pieces as recorded", () => {
         (client) => client.forwardBackward(repeat(5, supervised), Loss.crossEntropy),
         flags,
       )
-      // Between the submissions, the place of a poll is a matter of timing.
+      // Where the polls fall between the submissions depends on timing.
       expect(passes(sent(outcome))).toEqual(passes(expected))
       expect(polls(sent(outcome))).toEqual(polls(expected))
       expect(outcome.requests.length).toBe(expected.length)
@@ -187,23 +187,25 @@ describe("a batch in pieces as recorded", () => {
     }),
   )
 
-  it.effect("vectors/forward_backward_chunked_parallel.json, but in order unless the server says so itself", () =>
-    Effect.gen(function* () {
-      const serial = "vectors/forward_backward_chunked_serial.json"
-      const { result, requests } = yield* replay(
-        serial,
-        (client) => client.forwardBackward(repeat(5, supervised), Loss.crossEntropy),
-        { fwdbwd_max_chunk_len: 2 },
-      )
-      expect(passes(requests.map(Replay.asVector))).toEqual(passes(Replay.requestsOf(serial)))
-      expect(Either.map(result, asJson)).toEqual(
-        Either.right(resultOf("vectors/forward_backward_chunked_parallel.json")),
-      )
-    }),
+  it.effect(
+    "vectors/forward_backward_chunked_parallel.json: chunks are as recorded, but in order unless the server allows others",
+    () =>
+      Effect.gen(function* () {
+        const serial = "vectors/forward_backward_chunked_serial.json"
+        const { result, requests } = yield* replay(
+          serial,
+          (client) => client.forwardBackward(repeat(5, supervised), Loss.crossEntropy),
+          { fwdbwd_max_chunk_len: 2 },
+        )
+        expect(passes(requests.map(Replay.asVector))).toEqual(passes(Replay.requestsOf(serial)))
+        expect(Either.map(result, asJson)).toEqual(
+          Either.right(resultOf("vectors/forward_backward_chunked_parallel.json")),
+        )
+      }),
   )
 })
 
-describe("operations as recorded", () => {
+describe("recorded operations", () => {
   const token = Redacted.make("tml-other-key")
   const path = "tinker://run-1/weights/0001"
   const userMetadata = { a: "b" }
@@ -247,22 +249,22 @@ describe("operations as recorded", () => {
     ["vectors-0.25.0/save_weights_for_sampler.json", (client) => client.saveWeightsForSampler("s")],
   ]
 
-  /** A load tells nothing that its caller does not know; the name of the answer's type is left to the wire. */
-  const told = (file: Replay.VectorFile) => {
+  /** A load returns nothing new to its caller, and the type name of the response is not part of our result. */
+  const returned = (file: Replay.VectorFile) => {
     const { metrics, path } = resultOf(file) as { readonly metrics?: unknown; readonly path?: string }
     if (file.includes("/load_state")) return undefined
     return metrics === undefined ? { path } : { metrics }
   }
 
-  it.effect.each(operations)("%s", ([file, use]) =>
+  it.effect.each(operations)("the operation matches the recording %s", ([file, use]) =>
     Effect.gen(function* () {
       const outcome = yield* replay(file, use)
       expect(sent(outcome)).toEqual(Replay.requestsOf(file))
-      expect(outcome.result).toEqual(Either.right(told(file)))
+      expect(outcome.result).toEqual(Either.right(returned(file)))
     }),
   )
 
-  it.effect("vectors/save_weights_and_get_sampling_client.json", () =>
+  it.effect("vectors/save_weights_and_get_sampling_client.json: requests match the recording", () =>
     Effect.gen(function* () {
       const file = "vectors/save_weights_and_get_sampling_client.json"
       const outcome = yield* replay(file, (client) => client.saveWeightsAndGetSamplingClient())
@@ -273,7 +275,7 @@ describe("operations as recorded", () => {
     }),
   )
 
-  it.effect("vectors/get_info.json, but the tokenizer keeps the revision that is told with it", () =>
+  it.effect("vectors/get_info.json: info is as recorded, and the tokenizer keeps its revision", () =>
     Effect.gen(function* () {
       const file = "vectors/get_info.json"
       const outcome = yield* replay(file, (client) => client.getInfo)
@@ -297,34 +299,36 @@ describe("operations as recorded", () => {
     }),
   )
 
-  it.effect("vectors/forward_backward_empty.json, vectors/forward_backward_image_asset_pointer_rejected.json", () =>
-    Effect.gen(function* () {
-      const files = [
-        "vectors/forward_backward_empty.json",
-        "vectors/forward_backward_image_asset_pointer_rejected.json",
-      ] as const
-      const picture = Either.getOrThrow(ModelInput.imageAsset({ format: "png", location: "gs://x" }))
-      const batches = [[], [{ ...supervised, modelInput: ModelInput.make(picture) }]]
-      for (const [index, file] of files.entries()) {
-        expect(Replay.exchangesOf(file)).toEqual([])
-        const after = "vectors-0.25.0/save_state.json"
-        const { requests, result } = yield* replay(after, (client) =>
-          Effect.gen(function* () {
-            const refused = yield* Effect.flip(client.forwardBackward(batches[index] ?? [], Loss.crossEntropy))
-            yield* client.saveState("ck", { ttl: "1 hour" })
-            return refused
-          }),
-        )
-        expect(Recorded.vector(file).result).toMatchObject({ $error: "ValueError" })
-        expect(result).toMatchObject({ right: { _tag: "InvalidInput" } })
-        // Nothing was sent, and no number was used.
-        expect(requests.map(Replay.asVector)).toEqual(Replay.requestsOf(after))
-      }
-    }),
+  it.effect(
+    "vectors/forward_backward_empty.json, vectors/forward_backward_image_asset_pointer_rejected.json: invalid data is rejected",
+    () =>
+      Effect.gen(function* () {
+        const files = [
+          "vectors/forward_backward_empty.json",
+          "vectors/forward_backward_image_asset_pointer_rejected.json",
+        ] as const
+        const picture = Either.getOrThrow(ModelInput.imageAsset({ format: "png", location: "gs://x" }))
+        const batches = [[], [{ ...supervised, modelInput: ModelInput.make(picture) }]]
+        for (const [index, file] of files.entries()) {
+          expect(Replay.exchangesOf(file)).toEqual([])
+          const after = "vectors-0.25.0/save_state.json"
+          const { requests, result } = yield* replay(after, (client) =>
+            Effect.gen(function* () {
+              const refused = yield* Effect.flip(client.forwardBackward(batches[index] ?? [], Loss.crossEntropy))
+              yield* client.saveState("ck", { ttl: "1 hour" })
+              return refused
+            }),
+          )
+          expect(Recorded.vector(file).result).toMatchObject({ $error: "ValueError" })
+          expect(result).toMatchObject({ right: { _tag: "InvalidInput" } })
+          // Nothing was sent, and no number was used.
+          expect(requests.map(Replay.asVector)).toEqual(Replay.requestsOf(after))
+        }
+      }),
   )
 })
 
-describe("a custom loss as recorded", () => {
+describe("recorded custom losses", () => {
   interface Weighted extends CustomLoss.Inputs {
     readonly weights: ReadonlyArray<number>
   }
@@ -349,7 +353,7 @@ describe("a custom loss as recorded", () => {
       expect(rounded(metrics)).toEqual(rounded(theirs))
     })
 
-  it.effect("vectors/forward_backward_custom.json", () =>
+  it.effect("vectors/forward_backward_custom.json: both passes match the recording", () =>
     compare<CustomLoss.Inputs, TinkerError.InvalidInput>(
       "vectors/forward_backward_custom.json",
       [supervised, { modelInput: supervised.modelInput, inputs: { targetTokens: supervised.inputs.targetTokens } }],
@@ -361,7 +365,7 @@ describe("a custom loss as recorded", () => {
   )
 
   it.effect(
-    "vectors/forward_backward_custom_handle_client_side.json: what a handle does there is a function here",
+    "vectors/forward_backward_custom_handle_client_side.json: a loss function does what a handle does in the reference",
     () =>
       compare(
         "vectors/forward_backward_custom_handle_client_side.json",
@@ -380,12 +384,12 @@ describe("a custom loss as recorded", () => {
   )
 })
 
-describe("models as recorded", () => {
+describe("recorded models", () => {
   const checkpoint = "tinker://run-1/weights/0001"
   const weightsAccessToken = Redacted.make("tml-other-key")
   const viaLoad = { create_model_via_load_weights: true }
 
-  /** How many models the session had before. */
+  /** The number of models that the session had before. */
   const modelsBefore = (file: Replay.VectorFile): number =>
     Math.max(
       ...Replay.requestsOf(file).flatMap(
@@ -458,7 +462,7 @@ describe("models as recorded", () => {
       (service) => service.createTrainingClientFromCheckpoint(checkpoint, { withOptimizer: true }),
       viaLoad,
     ],
-  ])("%s", ([file, use, flags]) =>
+  ])("creating a model matches the recording %s", ([file, use, flags]) =>
     Effect.gen(function* () {
       const outcome = yield* create(file, use, flags)
       expect(sent(outcome)).toEqual(Replay.requestsOf(file))
@@ -466,53 +470,57 @@ describe("models as recorded", () => {
     }),
   )
 
-  it.effect("a checkpoint's optimizer is kept if it is restored, unless another one is asked for", () =>
-    Effect.gen(function* () {
-      const file = "vectors/create_training_client_from_state_with_optimizer_legacy.json"
-      const answers = Replay.answersOf(file)
-      const [info] = answers["weights_info"] ?? []
-      const dimuon = { type: "dimuon", version: 1 }
-      const muon = Optimizer.dimuon({ learningRate: 0.001 })
-      const made: Array<unknown> = []
-      for (const options of [
-        {},
-        { withOptimizer: true },
-        { withOptimizer: true, optimizer: adam },
-        { optimizer: muon },
-      ]) {
-        const { requests } = yield* create(
-          file,
-          (service) => service.createTrainingClientFromCheckpoint(checkpoint, options),
+  it.effect(
+    "restoring a checkpoint with its optimizer keeps the optimizer's type unless another one is requested",
+    () =>
+      Effect.gen(function* () {
+        const file = "vectors/create_training_client_from_state_with_optimizer_legacy.json"
+        const answers = Replay.answersOf(file)
+        const [info] = answers["weights_info"] ?? []
+        const dimuon = { type: "dimuon", version: 1 }
+        const muon = Optimizer.dimuon({ learningRate: 0.001 })
+        const made: Array<unknown> = []
+        for (const options of [
           {},
-          { ...answers, weights_info: [{ body: { ...(info?.body as object), optimizer_config: dimuon } }] },
-        )
-        const request = requests.find(({ path }) => path.endsWith("/create_model"))
-        made.push(JSON.parse(request?.body ?? "").optimizer_config)
-      }
-      expect(made).toEqual([{ type: "adamw" }, dimuon, { type: "adamw" }, dimuon])
-    }),
-  )
-
-  it.effect("vectors/create_training_client_from_state_access_token.json, with no second start-up", () =>
-    Effect.gen(function* () {
-      const file = "vectors/create_training_client_from_state_access_token.json"
-      const outcome = yield* create(file, (service) =>
-        service.createTrainingClientFromCheckpoint(checkpoint, { weightsAccessToken }),
-      )
-      const [config, dynamic, ...rest] = Replay.requestsOf(file)
-      expect([config?.path, dynamic?.path]).toEqual(["/api/v1/client/config", "/api/v1/client/dynamic_config"])
-      expect(sent(outcome)).toEqual(rest)
-      expect(outcome.result).toEqual(Either.right(resultOf(file)))
-      // The checkpoint is asked about in the name of who shares it, and nothing else is.
-      expect(outcome.requests.map(({ headers }) => headers["x-api-key"])).toEqual([
-        "tml-other-key",
-        ...repeat(4, "tml-a"),
-      ])
-    }),
+          { withOptimizer: true },
+          { withOptimizer: true, optimizer: adam },
+          { optimizer: muon },
+        ]) {
+          const { requests } = yield* create(
+            file,
+            (service) => service.createTrainingClientFromCheckpoint(checkpoint, options),
+            {},
+            { ...answers, weights_info: [{ body: { ...(info?.body as object), optimizer_config: dimuon } }] },
+          )
+          const request = requests.find(({ path }) => path.endsWith("/create_model"))
+          made.push(JSON.parse(request?.body ?? "").optimizer_config)
+        }
+        expect(made).toEqual([{ type: "adamw" }, dimuon, { type: "adamw" }, dimuon])
+      }),
   )
 
   it.effect(
-    "vectors-0.25.0/create_lora_training_client.json: an older server, which refuses the field that came later",
+    "vectors/create_training_client_from_state_access_token.json: requests are as recorded, without a second start-up",
+    () =>
+      Effect.gen(function* () {
+        const file = "vectors/create_training_client_from_state_access_token.json"
+        const outcome = yield* create(file, (service) =>
+          service.createTrainingClientFromCheckpoint(checkpoint, { weightsAccessToken }),
+        )
+        const [config, dynamic, ...rest] = Replay.requestsOf(file)
+        expect([config?.path, dynamic?.path]).toEqual(["/api/v1/client/config", "/api/v1/client/dynamic_config"])
+        expect(sent(outcome)).toEqual(rest)
+        expect(outcome.result).toEqual(Either.right(resultOf(file)))
+        // Only the lookup of the checkpoint uses the token of its owner.
+        expect(outcome.requests.map(({ headers }) => headers["x-api-key"])).toEqual([
+          "tml-other-key",
+          ...repeat(4, "tml-a"),
+        ])
+      }),
+  )
+
+  it.effect(
+    "vectors-0.25.0/create_lora_training_client.json: newer fields are left out for an older server that rejects them",
     () =>
       Effect.gen(function* () {
         const file = "vectors-0.25.0/create_lora_training_client.json"
@@ -529,7 +537,7 @@ describe("models as recorded", () => {
       }),
   )
 
-  it.effect("vectors/get_server_capabilities.json: asked without a session", () =>
+  it.effect("vectors/get_server_capabilities.json: capabilities are fetched without a session", () =>
     Effect.gen(function* () {
       const file = "vectors/get_server_capabilities.json"
       const { paths, outcome } = yield* Replay.run(

@@ -37,11 +37,11 @@ const layer = (replies: Parameters<typeof HttpScript.layer>[0], values?: TinkerC
 
 const session = { sdkVersion: "1" }
 
-describe("one graph, two configurations", () => {
+describe("one program with two configurations", () => {
   class TenantA extends Context.Tag("test/TenantA")<TenantA, Transport.Service>() {}
   class TenantB extends Context.Tag("test/TenantB")<TenantB, Transport.Service>() {}
 
-  it.effect("each request carries its own tenant's key", () =>
+  it.effect("each request carries the key of its own tenant", () =>
     Effect.gen(function* () {
       const tenant = <I, S>(tag: Context.Tag<I, S>, key: string) =>
         Layer.effect(tag, Transport.Transport as unknown as Effect.Effect<S, never, Transport.Transport>).pipe(
@@ -69,8 +69,8 @@ describe("one graph, two configurations", () => {
   )
 })
 
-describe("what is sent", () => {
-  it.effect("nothing, when the input is wrong", () =>
+describe("Transport.call", () => {
+  it.effect("Transport.call sends nothing for invalid input", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const error = yield* Effect.flip(call(Api.getTrainingRun, { trainingRunId: ".." }))
@@ -79,7 +79,7 @@ describe("what is sent", () => {
     }).pipe(Effect.provide(layer({}))),
   )
 
-  it.effect("the caller's key, headers and time-out", () =>
+  it.effect("Transport.call sends the caller's idempotency key, headers and timeout", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       yield* call(Api.createSession, session, {
@@ -101,7 +101,7 @@ describe("what is sent", () => {
     }).pipe(Effect.provide(layer({ create_session: [{ body: { session_id: "s" }, forever: true }] }))),
   )
 
-  it.effect("as often as the caller's own Schedule says", () =>
+  it.effect("Transport.call retries according to the caller's Schedule", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const once = Effect.flip(call(Api.createSession, session, { retryPolicy: Schedule.recurs(2) }))
@@ -112,8 +112,8 @@ describe("what is sent", () => {
   )
 })
 
-describe("what a call is given besides its input", () => {
-  it.effect("is checked before anything is sent", () =>
+describe("call options", () => {
+  it.effect("call options are validated before a request is sent", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const problem = (options: Transport.CallOptions) =>
@@ -133,14 +133,14 @@ describe("what a call is given besides its input", () => {
   )
 })
 
-describe("an answer that can't be used", () => {
+describe("unusable responses", () => {
   const failure = (reply: HttpScript.Reply, values?: TinkerConfig.Values) =>
     Effect.flatMap(Transport.Transport, ({ call }) => Effect.flip(call(Api.createSession, session))).pipe(
       Effect.provide(layer({ create_session: [{ status: 503 }, reply] }, values)),
       VirtualTime.run,
     )
 
-  it.effect("tells request id, attempts and time like every other error", () =>
+  it.effect("UnexpectedResponse has the request id, attempts and time like every other error", () =>
     Effect.gen(function* () {
       const headers = { "x-request-id": "req-1" }
       for (const reply of [{ body: "<html>" }, { body: "" }, { body: { session_id: 5 } }, { status: 302, body: "" }]) {
@@ -150,7 +150,7 @@ describe("an answer that can't be used", () => {
     }),
   )
 
-  it.effect("is told in few words, however long it is", () =>
+  it.effect("errors stay short for a response of any length", () =>
     Effect.gen(function* () {
       const long = yield* failure({ body: { session_id: { text: "x".repeat(3_000_000) } } })
       expect(long.message.length).toBeLessThan(2000)
@@ -162,7 +162,7 @@ describe("an answer that can't be used", () => {
     }),
   )
 
-  it.effect("is too large only if the status says yes; a refusal is what its status says", () =>
+  it.effect("a response is TooLarge only if its status is successful, and an error status keeps its own type", () =>
     Effect.gen(function* () {
       const values = { maxResponseBytes: 1000 }
       expect(yield* failure({ body: "x".repeat(1001) }, values)).toMatchObject({ reason: "TooLarge" })
@@ -171,8 +171,8 @@ describe("an answer that can't be used", () => {
   )
 })
 
-describe("a raw answer", () => {
-  it.effect("is status, headers and a stream", () =>
+describe("raw responses", () => {
+  it.effect("a raw response has a status, headers and a stream", () =>
     Effect.gen(function* () {
       const { raw } = yield* Transport.Transport
       const answer = yield* raw(Api.createSession, session)
@@ -186,7 +186,7 @@ describe("a raw answer", () => {
     ),
   )
 
-  it.effect("of a failure is the same error as of a call", () =>
+  it.effect("a failed raw request has the same error as a call", () =>
     Effect.gen(function* () {
       const { raw } = yield* Transport.Transport
       expect(yield* Effect.flip(raw(Api.getInfo, { modelId: "m" }))).toMatchObject({ _tag: "NotFound", detail: "gone" })
@@ -203,7 +203,7 @@ describe("redirects", () => {
     params: Schema.Struct({ name: Schema.String }),
   })
 
-  it.effect("are given as they are to who asks for that, and not followed", () =>
+  it.effect("redirects are returned without being followed on request", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const { headers, status } = yield* call(where, { name: "a" })
@@ -224,7 +224,7 @@ describe("redirects", () => {
     script.seen.filter(({ path }) => !path.endsWith("client/config")),
   )
 
-  it.effect("keep the credential on their origin and lose it on another", () =>
+  it.effect("redirects keep the credential on the same origin and drop it on another", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       yield* call(Api.getAuditLog, audit)
@@ -247,7 +247,7 @@ describe("redirects", () => {
     ),
   )
 
-  it.effect("a body goes to its own origin only, and https never to http", () =>
+  it.effect("redirects send a body only to the same origin, and never from https to http", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const redirect = yield* Effect.flip(call(Api.createSession, session))
@@ -269,7 +269,7 @@ describe("redirects", () => {
     ),
   )
 
-  it.effect("never turn what changes something into a GET: its answer would look like success", () =>
+  it.effect("redirects never turn a modifying request into a GET, whose answer would look like success", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const finish = yield* Effect.flip(call(Api.finishSession, { sessionId: "s", reason: { type: "success" } }))
@@ -287,7 +287,7 @@ describe("redirects", () => {
     ),
   )
 
-  it.effect("end when they go round in circles, leave https, or lead nowhere", () =>
+  it.effect("redirects fail if they loop, leave https, or have no valid target", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       expect((yield* Effect.flip(call(Api.getAuditLog, audit))).message).toMatch(/more than 10 redirects$/)
@@ -307,11 +307,11 @@ describe("redirects", () => {
 })
 
 describe("secrets", () => {
-  it.effect("are in no error, log or span of a run that fails in every way", () =>
+  it.effect("secrets are in no error, log or span of a run that fails in every way", () =>
     Effect.gen(function* () {
       const secrets = ["tml-secret-key", "cf-hunter2", "proxy-hunter3", "call-hunter4", "access-hunter5"]
       const printed: Array<string> = []
-      // The fiber context is not printed by anyone, and holds the script of this test.
+      // The fiber context is not printed, and contains the script of this test.
       const print = (value: unknown) => inspect(value, { depth: null })
       const spans: Array<Tracer.Span> = []
       const tracer = Tracer.make({
@@ -409,36 +409,34 @@ describe("secrets", () => {
   )
 })
 
-describe("secrets of every shape", () => {
-  it.effect(
-    "are taken out whole: odd keys, a key inside other text, the key behind a JWT, a plain word left alone",
-    () =>
-      Effect.gen(function* () {
-        const key = "tml-AbC.d/E+f=SECRETTAIL"
-        const jwt = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.sig-SECRETTAIL"
-        const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
-          Effect.flip(call(Api.createSession, session)),
-        ).pipe(
-          Effect.provide(
-            layer(
-              {
-                "client/config": [{ body: { pjwt_auth_enabled: true } }],
-                "auth/token": [{ body: { jwt } }],
-                create_session: [
-                  {
-                    status: 403,
-                    body: { detail: `key=${key}; %22tml-abcSECRETTAIL, api_tml-SECRETTAIL, ${jwt} in prod`, ok: true },
-                  },
-                ],
-              },
-              { apiKey: Redacted.make(key), headers: { "x-env": "prod", "x-flag": "true" } },
-            ),
+describe("redaction of secrets", () => {
+  it.effect("redaction covers unusual keys, keys within text and the key behind a JWT, and keeps plain words", () =>
+    Effect.gen(function* () {
+      const key = "tml-AbC.d/E+f=SECRETTAIL"
+      const jwt = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.sig-SECRETTAIL"
+      const error = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+        Effect.flip(call(Api.createSession, session)),
+      ).pipe(
+        Effect.provide(
+          layer(
+            {
+              "client/config": [{ body: { pjwt_auth_enabled: true } }],
+              "auth/token": [{ body: { jwt } }],
+              create_session: [
+                {
+                  status: 403,
+                  body: { detail: `key=${key}; %22tml-abcSECRETTAIL, api_tml-SECRETTAIL, ${jwt} in prod`, ok: true },
+                },
+              ],
+            },
+            { apiKey: Redacted.make(key), headers: { "x-env": "prod", "x-flag": "true" } },
           ),
-        )
-        expect(error.message).not.toContain("SECRETTAIL")
-        expect(error.message).toMatch(/ in prod$/)
-        expect(error).toMatchObject({ body: Option.some({ ok: true }) })
-      }),
+        ),
+      )
+      expect(error.message).not.toContain("SECRETTAIL")
+      expect(error.message).toMatch(/ in prod$/)
+      expect(error).toMatchObject({ body: Option.some({ ok: true }) })
+    }),
   )
 })
 
@@ -469,7 +467,7 @@ describe("logs", () => {
       return seen
     })
 
-  it.effect("say why a request is being retried, and what the server announces", () =>
+  it.effect("the log has the reason for each retry and the announcements of the server", () =>
     Effect.gen(function* () {
       expect(yield* lines()).toEqual([
         ["WARN", "Tinker: create_session failed on the server (HTTP 503): busy"],
@@ -480,8 +478,8 @@ describe("logs", () => {
   )
 })
 
-describe("the end", () => {
-  it.effect("of the client's scope fails those who wait for a token; nobody hangs", () =>
+describe("closing and interruption", () => {
+  it.effect("closing the client's scope fails calls that wait for a token", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const context = yield* Layer.buildWithScope(layer({ "client/config": [{ body: {}, delaySeconds: 1000 }] }), scope)
@@ -497,7 +495,7 @@ describe("the end", () => {
     }),
   )
 
-  it.effect("of the client's scope ends everything after it, also what is being retried", () =>
+  it.effect("closing the client's scope ends later calls and calls between retries", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const context = yield* Layer.buildWithScope(layer({ create_session: [{ status: 503, forever: true }] }), scope)
@@ -513,7 +511,7 @@ describe("the end", () => {
     }),
   )
 
-  it.effect("of the client's scope leaves a request under way its time limit", () =>
+  it.effect("closing the client's scope leaves a running request its timeout", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const silent = layer({ create_session: [{ delaySeconds: 100_000 }] })
@@ -524,14 +522,14 @@ describe("the end", () => {
       yield* Scope.close(scope, Exit.void)
       yield* TestClock.adjust("28 seconds")
       expect(Option.isNone(yield* Fiber.poll(waiting))).toBe(true)
-      // And the pause before a retry that does not come.
+      // Plus the delay before a retry that does not happen.
       yield* TestClock.adjust("5 seconds")
       expect(Option.isSome(yield* Fiber.poll(waiting))).toBe(true)
       expect(yield* Effect.flip(Fiber.join(waiting))).toMatchObject({ _tag: "ClientClosed" })
     }),
   )
 
-  it.effect("of the caller is its own interruption", () =>
+  it.effect("interrupting a caller interrupts its call", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const fiber = yield* Effect.fork(call(Api.createSession, session))

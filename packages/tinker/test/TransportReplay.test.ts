@@ -40,7 +40,9 @@ const jwtFor = (seconds: number, now = 0): string => {
   return `${part({ alg: "none" })}.${part({ exp: now / 1000 + seconds })}.x`
 }
 
-/** Checks the gaps between requests: the recording's are what the reference's formula gives, ours that after a quick one. */
+/**
+ * Checks the gaps between requests: recorded gaps follow the reference's formula, and ours match after a quick retry.
+ */
 const expectGaps = (
   ours: ReadonlyArray<number>,
   recorded: ReadonlyArray<number>,
@@ -62,13 +64,13 @@ const expectGaps = (
     const gap = (times: ReadonlyArray<number>) => (times[i] ?? Number.NaN) - (times[i - 1] ?? Number.NaN)
     expect(gap(ours)).toBeGreaterThanOrEqual(least)
     expect(gap(ours)).toBeLessThanOrEqual(Math.ceil(most))
-    // The recording is a measurement on a busy machine.
+    // The recording was measured on a busy machine.
     expect(gap(recorded)).toBeGreaterThan(low - 100)
     expect(gap(recorded)).toBeLessThan(high + 250)
   }
 }
 
-describe("retries as recorded", () => {
+describe("recorded retries", () => {
   const files = [
     "behaviours/http_backoff_schedule.json",
     "behaviours/http_connection_dropped.json",
@@ -79,7 +81,7 @@ describe("retries as recorded", () => {
     "behaviours/http_retry_after_seconds.json",
     "behaviours/http_x_should_retry_true.json",
   ] as const
-  it.effect.each(files)("%s", (file) =>
+  it.effect.each(files)("retries match the recording %s", (file) =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour(file)
       const [requests, session] = yield* run(
@@ -101,12 +103,12 @@ describe("retries as recorded", () => {
         expect(request.headers["x-api-key"]).toBe("tml-secret-key")
         expect(JSON.parse(request.body)).toEqual(expected?.body)
       })
-      // One logical request, one idempotency key.
+      // One logical request has one idempotency key.
       expect(new Set(requests.map((request) => request.headers["x-idempotency-key"])).size).toBe(1)
     }),
   )
 
-  it.effect("behaviours/http_retry_after_http_date.json", () =>
+  it.effect("behaviours/http_retry_after_http_date.json: a Retry-After date is honored", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/http_retry_after_http_date.json")
       const start = Date.UTC(2026, 10, 16, 12, 0, 0, 700)
@@ -121,7 +123,7 @@ describe("retries as recorded", () => {
         ),
         { ...replies, create_session: [{ ...first, headers: { "Retry-After": date } }, { ...second }] },
       )
-      // Whole seconds: the date names an instant up to a second earlier than meant.
+      // The date has whole seconds, so it can be up to a second earlier than intended.
       expect((times[1] ?? 0) - (times[0] ?? 0)).toBe(2300)
     }),
   )
@@ -136,8 +138,8 @@ const outcome = <A>(effect: Effect.Effect<A, TinkerError.TinkerError, Requiremen
     })),
   )
 
-describe("failures as recorded", () => {
-  it.effect("behaviours/http_x_should_retry_false.json", () =>
+describe("recorded failures", () => {
+  it.effect("behaviours/http_x_should_retry_false.json: x-should-retry: false prevents a retry", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/http_x_should_retry_false.json")
       const { error, requests } = yield* run(outcome(createSession, "create_session"), Recorded.replies(script))
@@ -146,7 +148,7 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/http_retries_exhausted.json", () =>
+  it.effect("behaviours/http_retries_exhausted.json: the error after the last retry has the number of attempts", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/http_retries_exhausted.json")
       const { error, requests } = yield* run(outcome(createSession, "create_session"), Recorded.replies(script), {
@@ -160,7 +162,7 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/http_timeout.json", () =>
+  it.effect("behaviours/http_timeout.json: a timeout is retried and then reported", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/http_timeout.json")
       const { error, requests } = yield* run(outcome(createSession, "create_session"), Recorded.replies(script), {
@@ -172,14 +174,14 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/http_error_classes.json: the tag, the words and the body for each status", () =>
+  it.effect("behaviours/http_error_classes.json: each status has the recorded error class, detail and body", () =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour("behaviours/http_error_classes.json")
       expect(recorded.errors?.length).toBe(script.length)
       for (const [i, answer] of script.entries()) {
         const { error } = yield* run(outcome(call(Api.health, {}), "healthz"), Recorded.replies([answer]))
         const expected = recorded.errors?.[i]
-        // 408, 410 and the like have no class of their own in the reference.
+        // The reference has no class of its own for 408, 410 and similar statuses.
         const tag =
           expected?.$error === "APIStatusError"
             ? answer.status === 408
@@ -192,7 +194,7 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/http_error_classes.json: says a validation error in one line", () =>
+  it.effect("behaviours/http_error_classes.json: a validation error is described in one line", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/http_error_classes.json")
       const listed = script.filter((answer) => answer.status === 422)[1]
@@ -201,13 +203,13 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/http_response_validation.json", () =>
+  it.effect("behaviours/http_response_validation.json: invalid responses are rejected as recorded", () =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour("behaviours/http_response_validation.json")
       for (const [i, answer] of script.entries()) {
         const expected = recorded.outcomes?.[i]
         const { error, value } = yield* run(outcome(createSession, "create_session"), Recorded.replies([answer]))
-        // The reference gives None for `null` where a model was promised.
+        // The reference returns None for `null` where a model is declared.
         if (expected?.case === "null body") expect(error?._tag).toBe("UnexpectedResponse")
         else if (expected?.$error === undefined) expect(value?.sessionId, expected?.case).toBe("s")
         else expect(error?._tag, expected.case).toBe(Recorded.tagOf[expected.$error])
@@ -215,7 +217,7 @@ describe("failures as recorded", () => {
     }),
   )
 
-  it.effect("behaviours/holder_no_retry_4xx.json", () =>
+  it.effect("behaviours/holder_no_retry_4xx.json: a 4xx is not retried", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/holder_no_retry_4xx.json")
       const { error, requests } = yield* run(outcome(getInfo, "get_info"), Recorded.replies(script))
@@ -225,8 +227,8 @@ describe("failures as recorded", () => {
   )
 })
 
-describe("differences on purpose", () => {
-  it.effect("behaviours/holder_retry_backoff.json: x-should-retry: false is obeyed by every layer", () =>
+describe("intentional differences from the reference", () => {
+  it.effect("behaviours/holder_retry_backoff.json: every layer honors x-should-retry: false", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/holder_retry_backoff.json")
       const { error, requests } = yield* run(outcome(getInfo, "get_info"), Recorded.replies(script))
@@ -235,21 +237,23 @@ describe("differences on purpose", () => {
     }),
   )
 
-  it.effect("behaviours/holder_empty_400_is_connection_error.json: on the one schedule, with one key", () =>
-    Effect.gen(function* () {
-      const { expect: recorded, script } = Recorded.behaviour("behaviours/holder_empty_400_is_connection_error.json")
-      const { requests, value } = yield* run(outcome(getInfo, "get_info"), Recorded.replies(script))
-      expect(requests.length).toBe(recorded.totalRequests)
-      expect(new Set(requests.map((request) => request.headers["x-idempotency-key"])).size).toBe(1)
-      expect(value?.modelId).toBe("sess-0001:train:0")
-    }),
+  it.effect(
+    "behaviours/holder_empty_400_is_connection_error.json: an empty 400 is retried on the common schedule with one key",
+    () =>
+      Effect.gen(function* () {
+        const { expect: recorded, script } = Recorded.behaviour("behaviours/holder_empty_400_is_connection_error.json")
+        const { requests, value } = yield* run(outcome(getInfo, "get_info"), Recorded.replies(script))
+        expect(requests.length).toBe(recorded.totalRequests)
+        expect(new Set(requests.map((request) => request.headers["x-idempotency-key"])).size).toBe(1)
+        expect(value?.modelId).toBe("sess-0001:train:0")
+      }),
   )
 
   it.effect.each([
     "behaviours/holder_400_chunked_without_content_length.json",
     "behaviours/holder_400_gzip.json",
     "behaviours/holder_400_gzip_httpx.json",
-  ] as const)("%s: a 400 with words is an answer, however it travelled", (file) =>
+  ] as const)("%s: a 400 with a detail is final, whatever its transfer encoding", (file) =>
     Effect.gen(function* () {
       const { error, requests } = yield* run(
         outcome(getInfo, "get_info"),
@@ -272,8 +276,8 @@ describe("differences on purpose", () => {
   )
 })
 
-describe("billing", () => {
-  it.effect("behaviours/holder_402_pause.json", () =>
+describe("billing pauses", () => {
+  it.effect("behaviours/holder_402_pause.json: a 402 is retried every five seconds with one idempotency key", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/holder_402_pause.json")
       const { requests, value } = yield* run(outcome(getInfo, "get_info"), Recorded.replies(script))
@@ -283,7 +287,7 @@ describe("billing", () => {
     }),
   )
 
-  it.effect("behaviours/holder_402_pause_exceeded.json: the server's flag is the budget", () =>
+  it.effect("behaviours/holder_402_pause_exceeded.json: the server's flag limits the billing pause", () =>
     Effect.gen(function* () {
       const { expect: recorded, script } = Recorded.behaviour("behaviours/holder_402_pause_exceeded.json")
       const { error, requests } = yield* run(outcome(getInfo, "get_info"), {
@@ -295,7 +299,7 @@ describe("billing", () => {
     }),
   )
 
-  it.effect("a configured budget wins over the server's, and a start-up call does not wait", () =>
+  it.effect("a configured billing pause overrides the server's, and a start-up call does not wait", () =>
     Effect.gen(function* () {
       const stop = { status: 402, body: { detail: "billing" }, forever: true }
       const paused = yield* run(
@@ -315,7 +319,7 @@ describe("billing", () => {
 })
 
 describe("start-up and credentials", () => {
-  it.effect("behaviours/client_config_500.json", () =>
+  it.effect("behaviours/client_config_500.json: a failed flag request is retried with one idempotency key", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/client_config_500.json")
       const { requests } = yield* run(outcome(createSession, "client/config"), {
@@ -327,38 +331,40 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("vectors/client_config.json, vectors/base_url_prefix.json, vectors/cloudflare_headers.json", () =>
-    Effect.gen(function* () {
-      const { response } = Recorded.vector("vectors/client_config.json")
-      const seen = yield* run(
-        Effect.zipRight(
-          call(Api.getServerCapabilities, {}),
-          Effect.map(HttpScript.HttpScript, (script) => script.seen),
-        ),
-        {
-          "client/config": [{ body: response.body }],
-          get_server_capabilities: [{ body: Recorded.vector("vectors/base_url_prefix.json").response.body }],
-        },
-        {
-          baseUrl: "http://server/services/tinker-prod//",
-          cloudflareAccess: { clientId: Redacted.make("cf-id"), clientSecret: Redacted.make("cf-secret") },
-        },
-      )
-      expect(seen.map((request) => request.path)).toEqual([
-        "/services/tinker-prod/api/v1/client/config",
-        "/services/tinker-prod/api/v1/get_server_capabilities",
-      ])
-      const cloudflare = Recorded.vector("vectors/cloudflare_headers.json").request.headers
-      for (const request of seen) {
-        expect(request.headers).toMatchObject({
-          "cf-access-client-id": cloudflare["cf-access-client-id"],
-          "cf-access-client-secret": cloudflare["cf-access-client-secret"],
-        })
-      }
-    }),
+  it.effect(
+    "vectors/client_config.json, vectors/base_url_prefix.json, vectors/cloudflare_headers.json: start-up is as recorded",
+    () =>
+      Effect.gen(function* () {
+        const { response } = Recorded.vector("vectors/client_config.json")
+        const seen = yield* run(
+          Effect.zipRight(
+            call(Api.getServerCapabilities, {}),
+            Effect.map(HttpScript.HttpScript, (script) => script.seen),
+          ),
+          {
+            "client/config": [{ body: response.body }],
+            get_server_capabilities: [{ body: Recorded.vector("vectors/base_url_prefix.json").response.body }],
+          },
+          {
+            baseUrl: "http://server/services/tinker-prod//",
+            cloudflareAccess: { clientId: Redacted.make("cf-id"), clientSecret: Redacted.make("cf-secret") },
+          },
+        )
+        expect(seen.map((request) => request.path)).toEqual([
+          "/services/tinker-prod/api/v1/client/config",
+          "/services/tinker-prod/api/v1/get_server_capabilities",
+        ])
+        const cloudflare = Recorded.vector("vectors/cloudflare_headers.json").request.headers
+        for (const request of seen) {
+          expect(request.headers).toMatchObject({
+            "cf-access-client-id": cloudflare["cf-access-client-id"],
+            "cf-access-client-secret": cloudflare["cf-access-client-secret"],
+          })
+        }
+      }),
   )
 
-  it.effect("vectors/health_check.json and the headers of every request", () =>
+  it.effect("vectors/health_check.json: every request has the recorded header names", () =>
     Effect.gen(function* () {
       const recorded = Recorded.vector("vectors/health_check.json")
       const [health, request] = yield* run(
@@ -370,7 +376,7 @@ describe("start-up and credentials", () => {
       )
       expect(health).toEqual({ status: "ok" })
       expect(request?.path).toBe(recorded.request.path)
-      // The values are our own; the names are the reference's. The encodings are the HTTP client's to name.
+      // The values are our own; the names are the reference's. The HTTP client chooses the encodings.
       const names = Object.keys(recorded.request.headers).filter((name) => name !== "accept-encoding")
       expect(Object.keys(request?.headers ?? {}).toSorted()).toEqual(names.toSorted())
       expect(request?.headers["user-agent"]).toBe("effect-tinker/0.1.0")
@@ -378,7 +384,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("names content type and key on every non-GET, even without a body", () =>
+  it.effect("every request except GET has a content type and an idempotency key, even without a body", () =>
     Effect.gen(function* () {
       const requests = yield* run(
         Effect.zipRight(
@@ -407,27 +413,29 @@ describe("start-up and credentials", () => {
     seen.map((request) => [Recorded.pathOf(`X ${request.path}`), request.headers["x-api-key"]]),
   )
 
-  it.effect("vectors/auth_token_exchange.json, vectors-0.25.0/jwt_bootstrap.json", () =>
-    Effect.gen(function* () {
-      const recorded = Recorded.vector("vectors/auth_token_exchange.json")
-      const seen = yield* run(
-        Effect.zipRight(
-          createSession,
-          Effect.map(HttpScript.HttpScript, (script) => script.seen),
-        ),
-        withJwt([{ body: { jwt } }]),
-      )
-      expect(seen.map((request) => request.headers["x-api-key"])).toEqual(["tml-secret-key", "tml-secret-key", jwt])
-      const exchange = seen[1]
-      const expected = recorded.exchanges.find(({ request }) => request.path.endsWith("auth/token"))?.request
-      expect([exchange?.method, exchange?.path]).toEqual([expected?.method, expected?.path])
-      expect(JSON.parse(exchange?.body ?? "")).toEqual(expected?.body)
-      const [, older] = Recorded.vector("vectors-0.25.0/jwt_bootstrap.json").exchanges
-      expect([exchange?.method, exchange?.path]).toEqual([older?.request.method, older?.request.path])
-    }),
+  it.effect(
+    "vectors/auth_token_exchange.json, vectors-0.25.0/jwt_bootstrap.json: the API key is exchanged for a token as recorded",
+    () =>
+      Effect.gen(function* () {
+        const recorded = Recorded.vector("vectors/auth_token_exchange.json")
+        const seen = yield* run(
+          Effect.zipRight(
+            createSession,
+            Effect.map(HttpScript.HttpScript, (script) => script.seen),
+          ),
+          withJwt([{ body: { jwt } }]),
+        )
+        expect(seen.map((request) => request.headers["x-api-key"])).toEqual(["tml-secret-key", "tml-secret-key", jwt])
+        const exchange = seen[1]
+        const expected = recorded.exchanges.find(({ request }) => request.path.endsWith("auth/token"))?.request
+        expect([exchange?.method, exchange?.path]).toEqual([expected?.method, expected?.path])
+        expect(JSON.parse(exchange?.body ?? "")).toEqual(expected?.body)
+        const [, older] = Recorded.vector("vectors-0.25.0/jwt_bootstrap.json").exchanges
+        expect([exchange?.method, exchange?.path]).toEqual([older?.request.method, older?.request.path])
+      }),
   )
 
-  it.effect("behaviours/jwt_api_key_passthrough.json: a JWT given as the key is exchanged itself", () =>
+  it.effect("behaviours/jwt_api_key_passthrough.json: a JWT given as the API key is exchanged too", () =>
     Effect.gen(function* () {
       const own = jwtFor(60)
       const seen = yield* run(Effect.zipRight(createSession, keys), withJwt([{ body: { jwt } }]), {
@@ -441,7 +449,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("behaviours/jwt_exchange_401.json", () =>
+  it.effect("behaviours/jwt_exchange_401.json: a rejected token exchange is reported as Unauthorized", () =>
     Effect.gen(function* () {
       const { script } = Recorded.behaviour("behaviours/jwt_exchange_401.json")
       const { error } = yield* run(outcome(createSession, "auth/token"), Recorded.replies(script))
@@ -449,19 +457,21 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("behaviours/jwt_exchange_500_retried.json", () =>
-    Effect.gen(function* () {
-      const { script } = Recorded.behaviour("behaviours/jwt_exchange_500_retried.json")
-      const replies = Recorded.replies(script)
-      const { requests } = yield* run(outcome(createSession, "auth/token"), replies)
-      expect(requests.map((request) => request.headers["x-stainless-retry-count"])).toEqual(["0", "1", "2"])
-      expect(new Set(requests.map((request) => request.headers["x-idempotency-key"])).size).toBe(1)
-    }),
+  it.effect(
+    "behaviours/jwt_exchange_500_retried.json: a failed token exchange is retried with one idempotency key",
+    () =>
+      Effect.gen(function* () {
+        const { script } = Recorded.behaviour("behaviours/jwt_exchange_500_retried.json")
+        const replies = Recorded.replies(script)
+        const { requests } = yield* run(outcome(createSession, "auth/token"), replies)
+        expect(requests.map((request) => request.headers["x-stainless-retry-count"])).toEqual(["0", "1", "2"])
+        expect(new Set(requests.map((request) => request.headers["x-idempotency-key"])).size).toBe(1)
+      }),
   )
 
-  it.effect("behaviours/jwt_ttl_below_300_hot_loop.json: a short life causes no storm", () =>
+  it.effect("behaviours/jwt_ttl_below_300_hot_loop.json: short-lived tokens do not cause an exchange per request", () =>
     Effect.gen(function* () {
-      // A request every second for a minute, with tokens that live 100 s, 5 s, and none at all.
+      // A request every second for a minute, with tokens that are valid for 100 s, for 5 s, and already expired.
       for (const [life, atMost] of [
         [100, 2],
         [5, 13],
@@ -479,7 +489,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a hundred requests at once wait for one exchange", () =>
+  it.effect("a hundred concurrent requests share one token exchange", () =>
     Effect.gen(function* () {
       const exchanges = yield* run(
         Effect.zipRight(
@@ -495,7 +505,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("interrupting the one that started an exchange leaves it to the others", () =>
+  it.effect("interrupting the request that started a token exchange does not affect the others", () =>
     Effect.gen(function* () {
       const session = yield* run(
         Effect.gen(function* () {
@@ -512,7 +522,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a 401 with a JWT forces one exchange and one resend", () =>
+  it.effect("a 401 with a JWT forces one token exchange and one resend", () =>
     Effect.gen(function* () {
       const fresh = jwtFor(7200)
       const seen = yield* run(
@@ -538,7 +548,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("all who are refused together share one forced exchange", () =>
+  it.effect("requests rejected together share one forced token exchange", () =>
     Effect.gen(function* () {
       const fresh = jwtFor(7200)
       const { exchanges, results } = yield* run(
@@ -561,7 +571,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a server that refuses every token is not stormed with exchanges", () =>
+  it.effect("a server that rejects every token does not cause an exchange per request", () =>
     Effect.gen(function* () {
       const exchanges = yield* run(
         Effect.gen(function* () {
@@ -573,12 +583,12 @@ describe("start-up and credentials", () => {
         }),
         withJwt([{ body: { jwt }, forever: true }], { create_session: [{ status: 401, body: {}, forever: true }] }),
       )
-      // The first, and one forced every five seconds.
+      // The first exchange, and a forced one every five seconds.
       expect(exchanges).toBe(3)
     }),
   )
 
-  it.effect("a stale token does not wait for a sick exchange longer than it is good for", () =>
+  it.effect("a request with a stale token waits at most five seconds for a failing token exchange", () =>
     Effect.gen(function* () {
       const waits = yield* run(
         Effect.gen(function* () {
@@ -598,7 +608,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a failed renewal is not tried again at once", () =>
+  it.effect("a failed token renewal is not retried immediately", () =>
     Effect.gen(function* () {
       const exchanges = yield* run(
         Effect.gen(function* () {
@@ -612,12 +622,12 @@ describe("start-up and credentials", () => {
         }),
         withJwt([{ body: { jwt } }, { status: 403, body: {}, forever: true }]),
       )
-      // The first, then at 0, 10 and 20 s.
+      // The first exchange, then renewals at 0, 10 and 20 s.
       expect(exchanges).toBe(4)
     }),
   )
 
-  it.effect("retries of the exchange and of the request do not multiply", () =>
+  it.effect("retries of the token exchange and of the request do not multiply", () =>
     Effect.gen(function* () {
       const { error, exchanges, requests } = yield* run(
         Effect.zipWith(outcome(createSession, "create_session"), requestsTo("auth/token"), (all, { length }) => ({
@@ -632,7 +642,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a 401 with an API key is told at once", () =>
+  it.effect("a 401 with an API key is reported immediately", () =>
     Effect.gen(function* () {
       const { error, requests } = yield* run(outcome(createSession, "create_session"), {
         "client/config": [{ body: {} }],
@@ -643,7 +653,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a token near its end is renewed behind the requests, and an old one is used while that fails", () =>
+  it.effect("a token near its expiry is renewed in the background, and the old one is used while renewal fails", () =>
     Effect.gen(function* () {
       const now = DateTime.unsafeMake(0).epochMillis
       const next = jwtFor(7200, now)
@@ -651,9 +661,9 @@ describe("start-up and credentials", () => {
         Effect.gen(function* () {
           yield* createSession
           yield* Effect.sleep("56 minutes")
-          yield* createSession // starts the renewal, which fails, and uses the old token
+          yield* createSession // Starts the renewal, which fails, and uses the old token.
           yield* Effect.sleep("30 seconds")
-          yield* createSession // starts the next
+          yield* createSession // Starts the next renewal.
           yield* Effect.sleep("1 second")
           yield* createSession
           return yield* keys
@@ -674,20 +684,22 @@ describe("start-up and credentials", () => {
     })
   const command: TinkerConfig.Values = { apiKey: undefined, credentialCommand: Redacted.make("give-key") }
 
-  it.effect("behaviours/credential_cmd_without_jwt.json", () =>
-    Effect.gen(function* () {
-      const { expect: recorded } = Recorded.behaviour("behaviours/credential_cmd_without_jwt.json")
-      const { error, requests } = yield* run(
-        outcome(createSession, "client/config"),
-        { "client/config": [{ body: {} }] },
-        command,
-      ).pipe(Effect.provide(host(Effect.succeed("tml-from-command"))))
-      expect(requests.map((request) => request.headers["x-api-key"])).toEqual(["tml-from-command"])
-      expect(error?._tag).toBe(Recorded.tagOf[recorded.error?.$error ?? ""])
-    }),
+  it.effect(
+    "behaviours/credential_cmd_without_jwt.json: a credential command fails with a server that issues no token",
+    () =>
+      Effect.gen(function* () {
+        const { expect: recorded } = Recorded.behaviour("behaviours/credential_cmd_without_jwt.json")
+        const { error, requests } = yield* run(
+          outcome(createSession, "client/config"),
+          { "client/config": [{ body: {} }] },
+          command,
+        ).pipe(Effect.provide(host(Effect.succeed("tml-from-command"))))
+        expect(requests.map((request) => request.headers["x-api-key"])).toEqual(["tml-from-command"])
+        expect(error?._tag).toBe(Recorded.tagOf[recorded.error?.$error ?? ""])
+      }),
   )
 
-  it.effect("a command is run for each exchange, and a server can insist on it", () =>
+  it.effect("a credential command runs for each token exchange, and a server can require it", () =>
     Effect.gen(function* () {
       let runs = 0
       const output = Effect.sync(() => `tml-run-${++runs}`)
@@ -707,7 +719,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a command is run once for one logical request, however often it is retried", () =>
+  it.effect("a credential command runs once per logical request, however often that is retried", () =>
     Effect.gen(function* () {
       let runs = 0
       const output = Effect.sync(() => `tml-run-${++runs}`)
@@ -721,7 +733,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a command that fails or prints something else is a typed error without its output", () =>
+  it.effect("a credential command that fails or prints an invalid credential is a typed error without its output", () =>
     Effect.gen(function* () {
       const failed = yield* run(outcome(createSession, "client/config"), {}, command).pipe(
         Effect.provide(host(Effect.fail("ended with code 1; printed tml-secret"))),
@@ -736,7 +748,7 @@ describe("start-up and credentials", () => {
     }),
   )
 
-  it.effect("a stored key is used when there is neither key nor command; a missing one fails at construction", () =>
+  it.effect("a stored key is used without a key or command, and a missing key fails at construction", () =>
     Effect.gen(function* () {
       const stored: TinkerConfig.Values = { apiKey: undefined, credentialsFile: "/home/me/.tinker/credentials.json" }
       const file = JSON.stringify({
@@ -764,8 +776,8 @@ describe("start-up and credentials", () => {
   )
 })
 
-describe("the budget", () => {
-  it.effect("ends after 10 retries", () =>
+describe("the retry budget", () => {
+  it.effect("the retry budget ends after 10 retries", () =>
     Effect.gen(function* () {
       const { error, requests } = yield* run(outcome(createSession, "create_session"), {
         "client/config": [{ body: {} }],
@@ -776,20 +788,21 @@ describe("the budget", () => {
     }),
   )
 
-  it.effect("ends after 300 s, and an attempt after 60 s", () =>
+  it.effect("the retry budget ends after 300 s, and an attempt after 60 s", () =>
     Effect.gen(function* () {
       const { error, requests } = yield* run(outcome(createSession, "create_session"), {
         "client/config": [{ body: {} }],
         create_session: [{ delaySeconds: 1000, forever: true }],
       })
-      // 60 s an attempt and at most 7.5 s of delays among the first five: the fifth is the last to start within 300 s.
+      // 60 s per attempt and at most 7.5 s of delays between the first five: the fifth is the last to start within
+      // 300 s.
       expect(requests.length).toBe(5)
       expect(error).toMatchObject({ _tag: "Unavailable", reason: "Timeout" })
       expect(error && "elapsed" in error ? Duration.toSeconds(error.elapsed) : 0).toBeLessThanOrEqual(308)
     }),
   )
 
-  it.effect("a conflict over a sequence number is not repeated unless the server asks", () =>
+  it.effect("a conflict over a sequence number is not retried unless the server asks for it", () =>
     Effect.gen(function* () {
       const optimStep = call(Api.saveWeights, { modelId: "m", path: "p", seqId: 1 })
       const once = yield* run(outcome(optimStep, "save_weights"), {

@@ -11,7 +11,7 @@ const messages = [{ role: "user", content: "Hi" }] as const
 const request = { model: "m", messages }
 
 describe("ChatClient", () => {
-  it("needs a transport, and nothing once it is made", () => {
+  it("ChatClient.make requires a transport, and its methods require nothing", () => {
     expect(ChatClient.make).type.toBe<Effect.Effect<ChatClient.Service, never, Transport>>()
     expect(ChatClient.layer).type.toBe<Layer.Layer<ChatClient.ChatClient, never, Transport>>()
     expect(client.chat(request)).type.toBe<Effect.Effect<ChatClient.Answer, TinkerError>>()
@@ -20,19 +20,19 @@ describe("ChatClient", () => {
     expect(client.models).type.toBe<Effect.Effect<ReadonlyArray<ChatClient.Model>, TinkerError>>()
   })
 
-  it("keeps the errors and needs of the parts", () => {
+  it("ChatClient.collect keeps the errors and requirements of the stream", () => {
     expect(parts.pipe(ChatClient.collect)).type.toBe<Effect.Effect<ChatClient.Answer, "cut", "service">>()
     expect(parts.pipe(ChatClient.text())).type.toBe<Stream.Stream<string, "cut", "service">>()
   })
 
-  it("takes names of ours, and those of the server as extra", () => {
+  it("chat takes our option names, and other server options as extra", () => {
     expect(client.chat).type.toBeCallableWith({ ...request, maxTokens: 1, extra: { top_k: 1 } })
     expect(client.chat).type.not.toBeCallableWith({ ...request, max_tokens: 1 })
     expect(client.chat).type.not.toBeCallableWith({ ...request, stream: true })
     expect(client.chat).type.not.toBeCallableWith({ ...request, extra: { when: new Date() } })
   })
 
-  it("refuses what a message hasn't got", () => {
+  it("chat and complete reject invalid messages", () => {
     expect(client.chat).type.not.toBeCallableWith({ model: "m" })
     expect(client.chat).type.not.toBeCallableWith({ model: "m", messages: [{ role: "user" }] })
     expect(client.chat).type.not.toBeCallableWith({ model: "m", messages: [{ role: "tool", content: "42" }] })

@@ -23,8 +23,8 @@ declare const failing: (
 const modelInput = [1, 2, 3]
 const targetTokens = [2, 3, 4]
 
-describe("a custom loss", () => {
-  it("needs no more than targets when it does not say so", () => {
+describe("CustomLoss", () => {
+  it("a custom loss without declared inputs requires only targets", () => {
     expect(CustomLoss.analytic(() => evaluation)).type.toBe<CustomLoss.CustomLoss>()
     expect(CustomLoss.analytic((data) => ({ loss: 0, gradients: data.map(({ logprobs }) => logprobs) }))).type.toBe<
       CustomLoss.CustomLoss<CustomLoss.Inputs, never, never>
@@ -34,7 +34,7 @@ describe("a custom loss", () => {
     ).type.toBe<CustomLoss.CustomLoss<CustomLoss.Inputs, InvalidInput>>()
   })
 
-  it("sees the inputs that it asks for, and no others", () => {
+  it("a custom loss sees only its declared inputs", () => {
     CustomLoss.fromGradient<Rated>((data) => {
       expect(data).type.toBe<ReadonlyArray<CustomLoss.Scored<Rated, Gradient.Node>>>()
       for (const { datum, logprobs } of data) {
@@ -53,7 +53,7 @@ describe("a custom loss", () => {
     })
   })
 
-  it("keeps the errors and the needs of its effect", () => {
+  it("a custom loss keeps the errors and requirements of its effect", () => {
     const loss = CustomLoss.effect(failing)
     expect(loss).type.toBe<CustomLoss.CustomLoss<Rated, "failed", "Service">>()
     expect(CustomLoss.linearize(loss, rated, result)).type.toBe<
@@ -64,7 +64,7 @@ describe("a custom loss", () => {
     >()
   })
 
-  it("must give a loss and gradients", () => {
+  it("a custom loss must return a loss and gradients", () => {
     expect(CustomLoss.analytic).type.not.toBeCallableWith(() => ({ loss: 1 }))
     expect(CustomLoss.analytic).type.not.toBeCallableWith(() => ({ gradients: [[1]] }))
     expect(CustomLoss.analytic).type.not.toBeCallableWith(() => ({ loss: 1, gradients: [1] }))
@@ -77,7 +77,7 @@ describe("a custom loss", () => {
     }))
   })
 
-  it("goes with data that carry what it needs, or more", () => {
+  it("a custom loss accepts data with at least its declared inputs", () => {
     const needsRated = CustomLoss.analytic<Rated>(() => evaluation)
     const needsNothing = CustomLoss.analytic(() => evaluation)
     expect(CustomLoss.linearize).type.toBeCallableWith(needsRated, rated, result)
@@ -89,12 +89,12 @@ describe("a custom loss", () => {
 })
 
 describe("CustomLoss.prepare", () => {
-  it("gives what was prepared, or InvalidInput", () => {
+  it("CustomLoss.prepare returns a prepared batch or InvalidInput", () => {
     const data: ReadonlyArray<Datum<Rated>> = []
     expect(CustomLoss.prepare(data)).type.toBe<Either.Either<CustomLoss.Prepared<Rated>, InvalidInput>>()
   })
 
-  it("needs targets, and weights of the right type if any", () => {
+  it("CustomLoss.prepare requires targets, and optional weights of the right type", () => {
     expect(CustomLoss.prepare).type.toBeCallableWith([{ modelInput, inputs: { targetTokens } }])
     expect(CustomLoss.prepare).type.toBeCallableWith([
       { modelInput, inputs: { targetTokens, weights: [1], mine: "x" } },
@@ -107,7 +107,7 @@ describe("CustomLoss.prepare", () => {
 })
 
 describe("Gradient.of", () => {
-  it("knows its inputs one by one", () => {
+  it("Gradient.of knows each of its inputs", () => {
     Gradient.of(
       (inputs) => {
         expect(inputs).type.toBe<readonly [Gradient.Node, Gradient.Node]>()
@@ -121,7 +121,7 @@ describe("Gradient.of", () => {
     >()
   })
 
-  it("takes numbers and gives a node", () => {
+  it("Gradient operations take numbers and return a node", () => {
     expect(Gradient.of).type.not.toBeCallableWith(() => 1, [1])
     expect(Gradient.of).type.not.toBeCallableWith(() => Gradient.constant(1), ["1"])
     expect(Gradient.add).type.not.toBeCallableWith(1, "1")

@@ -11,7 +11,7 @@ declare const source: Effect.Effect<CheckpointArchive, "refused", "service">
 declare const bytes: Stream.Stream<Uint8Array, "cut", "service">
 
 describe("Download", () => {
-  it("needs no Tinker service", () => {
+  it("Download requires no Tinker service", () => {
     expect(Download.toFile("https://host/a", "a")).type.toBe<
       Effect.Effect<Download.Downloaded, Download.DownloadError, Environment>
     >()
@@ -20,20 +20,20 @@ describe("Download", () => {
     >()
   })
 
-  it("takes a way to an address, with its errors and needs", () => {
+  it("Download accepts an effect as its source and keeps its errors and requirements", () => {
     expect(Download.toFile(source, "a")).type.toBe<
       Effect.Effect<Download.Downloaded, Download.DownloadError | "refused", Environment | "service">
     >()
   })
 
-  it("knows the checksums that it can check", () => {
+  it("Download accepts only supported checksums", () => {
     expect(Download.toFile).type.toBeCallableWith("u", "a", { checksum: { algorithm: "sha256", value: "00" } })
     expect(Download.toFile).type.not.toBeCallableWith("u", "a", { checksum: { algorithm: "crc64", value: "00" } })
   })
 })
 
 describe("Archive", () => {
-  it("needs the files, and what the bytes need", () => {
+  it("Archive.unpack requires the file system and the requirements of the bytes", () => {
     expect(Archive.unpack("a.tar", "a")).type.toBe<
       Effect.Effect<Archive.Unpacked, Archive.UnpackError, FileSystem.FileSystem | Path.Path>
     >()

@@ -16,11 +16,11 @@ const logprobs = [-0.5]
 const advantages = [1]
 
 describe("Loss.prepare", () => {
-  it("gives a batch or InvalidInput", () => {
+  it("Loss.prepare returns a batch or InvalidInput", () => {
     expect(Loss.prepare(Loss.crossEntropy, [])).type.toBe<Either.Either<Loss.PreparedBatch, InvalidInput>>()
   })
 
-  it("takes every kind of array", () => {
+  it("Loss.prepare accepts every kind of array", () => {
     expect(Loss.prepare).type.toBeCallableWith(Loss.crossEntropy, [
       { modelInput, inputs: { targetTokens, weights } },
       { modelInput: Int32Array.of(1), inputs: { targetTokens: Int32Array.of(1), weights: Float32Array.of(1) } },
@@ -30,7 +30,7 @@ describe("Loss.prepare", () => {
     ])
   })
 
-  it("refuses a missing input", () => {
+  it("Loss.prepare rejects a missing input", () => {
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, [{ modelInput, inputs: { targetTokens } }])
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.importanceSampling, [
       { modelInput, inputs: { targetTokens, logprobs } },
@@ -38,13 +38,13 @@ describe("Loss.prepare", () => {
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, [{ inputs: { targetTokens, weights } }])
   })
 
-  it("refuses a misspelt input", () => {
+  it("Loss.prepare rejects a misspelled input", () => {
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, [
       { modelInput, inputs: { targetTokens, wieghts: weights } },
     ])
   })
 
-  it("refuses an input too many, also where a datum is written by itself", () => {
+  it("Loss.prepare and Loss.datum reject an extra input", () => {
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, [
       { modelInput, inputs: { targetTokens, weights, advantages } },
     ])
@@ -59,9 +59,9 @@ describe("Loss.prepare", () => {
     })
   })
 
-  it("refuses them also where datums are made elsewhere", () => {
-    const misspelt = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights, wieghts: weights } }))
-    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, misspelt)
+  it("Loss.prepare rejects wrong inputs in data that are not literals", () => {
+    const misspelled = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights, wieghts: weights } }))
+    expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, misspelled)
     const optional = modelInput.map(() => ({
       modelInput,
       inputs: { targetTokens, logprobs, advantages, clipLowTreshold: [0.8] },
@@ -73,7 +73,7 @@ describe("Loss.prepare", () => {
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.crossEntropy, missing)
   })
 
-  it("takes datums that are made elsewhere and are right", () => {
+  it("Loss.prepare accepts valid data that are not literals", () => {
     const made = modelInput.map(() => ({ modelInput, inputs: { targetTokens, weights } }))
     expect(Loss.prepare).type.toBeCallableWith(Loss.crossEntropy, made)
     const policy = { targetTokens, logprobs, advantages }
@@ -86,13 +86,13 @@ describe("Loss.prepare", () => {
     ])
   })
 
-  it("leaves generic code to the checks at run time", () => {
+  it("Loss.prepareUnknown accepts generic code, which is checked at run time", () => {
     const generic = <Inputs>(loss: Loss.Loss<Inputs>, data: ReadonlyArray<Datum.Datum<Inputs>>) =>
       Loss.prepareUnknown(loss, data)
     expect(generic(Loss.crossEntropy, [])).type.toBe<Either.Either<Loss.PreparedBatch, InvalidInput>>()
   })
 
-  it("refuses a tensor of the other type", () => {
+  it("Loss.datum rejects a tensor of the wrong type", () => {
     expect(Loss.datum).type.not.toBeCallableWith(Loss.crossEntropy, {
       modelInput,
       inputs: { targetTokens: float32, weights },
@@ -107,13 +107,13 @@ describe("Loss.prepare", () => {
     })
   })
 
-  it("refuses the datums of another loss", () => {
+  it("Loss.prepare rejects a datum for another loss", () => {
     const datum = Loss.datum(Loss.crossEntropy, { modelInput, inputs: { targetTokens, weights } })
     expect(Loss.prepare).type.toBeCallableWith(Loss.crossEntropy, [datum])
     expect(Loss.prepare).type.not.toBeCallableWith(Loss.ppo(), [datum])
   })
 
-  it("takes what is optional, only where it belongs", () => {
+  it("Loss.datum accepts optional inputs only for the losses that have them", () => {
     const policy = { targetTokens, logprobs, advantages }
     expect(Loss.datum).type.toBeCallableWith(Loss.ppo(), { modelInput, inputs: { ...policy, clipLowThreshold: [0.8] } })
     expect(Loss.datum).type.toBeCallableWith(Loss.gspo(), {
@@ -130,7 +130,7 @@ describe("Loss.prepare", () => {
     })
   })
 
-  it("takes spans for both sides or for none", () => {
+  it("Loss.datum requires spans for both sides or for neither", () => {
     const datum = { modelInput, inputs: { targetTokens, weights } }
     expect(Loss.datum).type.toBeCallableWith(Loss.crossEntropy, {
       ...datum,
@@ -141,8 +141,8 @@ describe("Loss.prepare", () => {
   })
 })
 
-describe("configuration", () => {
-  it("is the loss's own", () => {
+describe("loss configuration", () => {
+  it("each loss accepts only its own configuration", () => {
     expect(Loss.ppo).type.toBeCallableWith({ clipLowThreshold: 0.8 })
     expect(Loss.ppo).type.not.toBeCallableWith({ clipLow: 0.8 })
     expect(Loss.dro).type.toBeCallableWith({ beta: 0.1 })
@@ -155,7 +155,7 @@ describe("configuration", () => {
 describe("Loss.make", () => {
   const loss = Loss.make({ name: "my_loss", inputs: { targetTokens: "int64", bonus: "float32?" } })
 
-  it("carries what it declares, optional inputs included", () => {
+  it("Loss.make has the declared inputs, including optional ones", () => {
     expect<Loss.Inputs<typeof loss>>().type.toBe<{
       readonly targetTokens: TensorData.Input<"int64">
       readonly bonus?: TensorData.Input<"float32"> | undefined
@@ -166,7 +166,7 @@ describe("Loss.make", () => {
     expect(Loss.datum).type.not.toBeCallableWith(loss, { modelInput, inputs: { bonus: [1] } })
   })
 
-  it("knows two types of elements", () => {
+  it("Loss.make accepts two element types", () => {
     expect(Loss.make).type.not.toBeCallableWith({ name: "my_loss", inputs: { a: "nonsense" } })
     expect(Loss.make).type.not.toBeCallableWith({ name: "my_loss", inputs: { a: "float64" } })
     expect(Loss.custom).type.not.toBeCallableWith({ lossId: "l", inputs: { a: "nonsense" } })
@@ -176,7 +176,7 @@ describe("Loss.make", () => {
 describe("Loss.custom", () => {
   const loss = Loss.custom({ lossId: "loss-1", inputs: { targetTokens: "int64", bonus: "float32" } })
 
-  it("carries what it declares", () => {
+  it("Loss.custom has the declared inputs", () => {
     expect<Loss.Inputs<typeof loss>>().type.toBe<{
       readonly targetTokens: TensorData.Input<"int64">
       readonly bonus: TensorData.Input<"float32">

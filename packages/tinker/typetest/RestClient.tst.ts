@@ -29,14 +29,14 @@ declare const fetch: Pages.OffsetOptions<number, "mine", "needs">["fetch"]
 type Answer<A> = Effect.Effect<A, TinkerError>
 
 describe("RestClient", () => {
-  it("can't fail to be made, and is part of the whole", () => {
+  it("creating a RestClient can't fail, and Tinker includes it", () => {
     type Environment = Transport | Credentials | ServerConfig | TinkerConfig
     expect(RestClient.make).type.toBe<Effect.Effect<RestClient.Service, never, Environment>>()
     expect(RestClient.layer).type.toBe<Layer.Layer<RestClient.RestClient, never, Environment>>()
     expect<Tinker>().type.toBeAssignableFrom<RestClient.RestClient | AdminClient.AdminClient>()
   })
 
-  it("needs nothing more, and fails with what a request fails with", () => {
+  it("RestClient methods require nothing and fail with TinkerError", () => {
     expect(rest.getTrainingRun("r")).type.toBe<Answer<Management.TrainingRun>>()
     expect(rest.listTrainingRuns({ projectId: "p" })).type.toBe<Answer<Management.TrainingRunsPage>>()
     expect(rest.getWeightsInfo(path)).type.toBe<Answer<Management.WeightsInfo>>()
@@ -49,7 +49,7 @@ describe("RestClient", () => {
     expect(rest.whoami).type.toBe<Answer<RestClient.Identity>>()
   })
 
-  it("tells where waiting can end", () => {
+  it("RestClient methods that wait can also fail with their deadline", () => {
     expect(rest.exportSessionTrace("s")).type.toBe<
       Effect.Effect<string, TinkerError | RequestFailed | DeadlineExceeded>
     >()
@@ -58,7 +58,7 @@ describe("RestClient", () => {
     >()
   })
 
-  it("gives lists as streams of items, whose page size is no limit", () => {
+  it("RestClient streams emit items and take a page size instead of a limit", () => {
     expect(rest.stream.listTrainingRuns({ pageSize: 5 })).type.toBe<
       Stream.Stream<Management.TrainingRun, TinkerError>
     >()
@@ -68,7 +68,7 @@ describe("RestClient", () => {
     expect(rest.listTrainingRuns).type.not.toBeCallableWith({ pageSize: 5 })
   })
 
-  it("takes no open secret, and no time to live that is forgotten", () => {
+  it("RestClient rejects plain-text secrets and a missing TTL", () => {
     expect(rest.copyWeights).type.not.toBeCallableWith(path, { weightsAccessToken: "tml-x" })
     expect(rest.setCheckpointTtl).type.not.toBeCallableWith(path)
     expect(rest.setCheckpointTtl).type.not.toBeCallableWith(path, undefined)
@@ -76,12 +76,12 @@ describe("RestClient", () => {
 })
 
 describe("AdminClient", () => {
-  it("needs a transport", () => {
+  it("AdminClient requires only a transport", () => {
     expect(AdminClient.make).type.toBe<Effect.Effect<AdminClient.Service, never, Transport>>()
     expect(AdminClient.layer).type.toBe<Layer.Layer<AdminClient.AdminClient, never, Transport>>()
   })
 
-  it("takes moments, and texts only for days", () => {
+  it("AdminClient takes times, and strings only for days", () => {
     const now = new Date(0)
     expect(admin.getBillingUsage({ startingOn: now, endingBefore: now })).type.toBe<Answer<Billing.Usage>>()
     expect(admin.getBillingUsage).type.not.toBeCallableWith({ startingOn: "2026-01-01", endingBefore: now })
@@ -92,7 +92,7 @@ describe("AdminClient", () => {
 })
 
 describe("Checkpoint", () => {
-  it("is refused as a value", () => {
+  it("Checkpoint.parse returns InvalidInput as a value", () => {
     expect(Checkpoint.parse("tinker://r/weights/n")).type.toBe<Either.Either<Checkpoint.Path, InvalidInput>>()
     expect(path.kind).type.toBe<"training" | "sampler" | "external">()
     expect(Checkpoint.make).type.not.toBeCallableWith({ trainingRunId: "r", kind: "weights", name: "n" })
@@ -100,7 +100,7 @@ describe("Checkpoint", () => {
 })
 
 describe("Pages", () => {
-  it("adds its own errors to those of a page", () => {
+  it("Pages adds its own errors to those of a page", () => {
     expect(Pages.byOffset({ operation: "o", fetch, key: String, pageSize: 1 })).type.toBe<
       Stream.Stream<number, "mine" | InvalidInput | UnexpectedResponse, "needs">
     >()

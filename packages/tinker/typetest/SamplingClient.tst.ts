@@ -20,7 +20,7 @@ type Clone = Transport | RateLimiter | TinkerConfig
 type Original = Clone | Session | ApiFuture.Futures
 
 describe("SamplingClient", () => {
-  it("needs what it is made of, and nothing once it is made", () => {
+  it("SamplingClient.make requires its environment, and its methods require nothing", () => {
     expect(SamplingClient.make({ baseModel: "m" })).type.toBe<
       Effect.Effect<SamplingClient.Service, TinkerError, Original | Scope.Scope>
     >()
@@ -35,7 +35,7 @@ describe("SamplingClient", () => {
     expect(client.handle).type.toBe<Effect.Effect<string>>()
   })
 
-  it("needs no session where it is a clone", () => {
+  it("SamplingClient.fromHandle requires no session", () => {
     expect(SamplingClient.fromHandle("text")).type.toBe<
       Effect.Effect<SamplingClient.Service, InvalidInput, Clone | Scope.Scope>
     >()
@@ -44,13 +44,13 @@ describe("SamplingClient", () => {
     >()
   })
 
-  it("is made of one target", () => {
+  it("SamplingClient.make takes exactly one target", () => {
     expect(SamplingClient.make).type.toBeCallableWith({ samplingSessionId: "s" })
     expect(SamplingClient.make).type.not.toBeCallableWith({})
     expect(SamplingClient.make).type.not.toBeCallableWith({ path: "tinker://m" })
   })
 
-  it("takes every kind of array, and whole numbers as targets", () => {
+  it("sample accepts every kind of array, and integers as targets", () => {
     expect(client.sample).type.toBeCallableWith({ prompt: Int32Array.of(1), targetPromptLogprobs: [[1], [2]] })
     expect(client.sample).type.toBeCallableWith({ prompt: Uint16Array.of(1), targetPromptLogprobs: int64 })
     expect(client.sample).type.not.toBeCallableWith({ prompt, targetPromptLogprobs: float32 })
@@ -58,7 +58,7 @@ describe("SamplingClient", () => {
     expect(client.sample).type.not.toBeCallableWith({ prompt: "text" })
   })
 
-  it("refuses what a sample hasn't got", () => {
+  it("sample rejects unknown fields", () => {
     expect(client.sample).type.not.toBeCallableWith({})
     expect(client.sample).type.not.toBeCallableWith({ prompt, maxTokens: 3 })
     expect(client.sample).type.not.toBeCallableWith({ prompt, params: { max_tokens: 3 } })

@@ -20,7 +20,7 @@ declare const journal: Journal
 type Environment = Transport | Credentials | ServerConfig | RateLimiter | TinkerConfig
 
 describe("ServiceClient", () => {
-  it("can't fail to be made: it opens nothing", () => {
+  it("creating a ServiceClient can't fail, because it opens nothing", () => {
     expect(ServiceClient.make()).type.toBe<Effect.Effect<ServiceClient.Service, never, Environment | Scope.Scope>>()
     expect(ServiceClient.layer({ displayName: "mine" })).type.toBe<
       Layer.Layer<ServiceClient.ServiceClient, never, Environment>
@@ -28,13 +28,13 @@ describe("ServiceClient", () => {
     expect(ServiceClient.layer).type.not.toBeCallableWith({ name: "mine" })
   })
 
-  it("asks without a scope", () => {
+  it("ServiceClient queries require no scope", () => {
     expect(service.getServerCapabilities).type.toBe<Effect.Effect<typeof ServerCapabilities.Type, TinkerError>>()
     expect(service.session).type.toBe<Effect.Effect<Session.Service, TinkerError>>()
     expect(service.rest).type.toBe<RestClient.Service>()
   })
 
-  it("makes clients in the caller's scope, which need nothing else", () => {
+  it("ServiceClient creates clients in the caller's scope, with no other requirements", () => {
     expect(service.createLoraTrainingClient({ baseModel: "m" })).type.toBe<
       Effect.Effect<TrainingClient.Service, TrainingError, Scope.Scope>
     >()
@@ -49,7 +49,7 @@ describe("ServiceClient", () => {
     >()
   })
 
-  it("refuses what a client is not made of", () => {
+  it("ServiceClient rejects missing and unknown client options", () => {
     expect(service.createLoraTrainingClient).type.not.toBeCallableWith({})
     expect(service.createLoraTrainingClient).type.not.toBeCallableWith({ baseModel: "m", base_model: "m" })
     expect(service.createTrainingClientFromCheckpoint).type.not.toBeCallableWith({ path: "tinker://a" })

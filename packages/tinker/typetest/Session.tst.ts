@@ -13,14 +13,14 @@ declare const session: Session.Service
 type Environment = Transport | ServerConfig | TinkerConfig
 
 describe("Session", () => {
-  it("lives in a scope", () => {
+  it("Session.make requires a scope", () => {
     expect(Session.make()).type.toBe<Effect.Effect<Session.Service, TinkerError, Environment | Scope.Scope>>()
     expect(Session.layer()).type.toBe<Layer.Layer<Session.Session, TinkerError, Environment>>()
     expect(Session.make).type.toBeCallableWith({ displayName: "a", userMetadata: { a: [1] }, sessionTimeout: "1 hour" })
     expect(Session.make).type.not.toBeCallableWith({ display_name: "a" })
   })
 
-  it("of an earlier life may be gone", () => {
+  it("Session.resume can also fail with SessionLost", () => {
     const earlier = { sessionId: "s", lives: 0, learnt: Session.nothingLearnt }
     expect(Session.resume(earlier)).type.toBe<
       Effect.Effect<Session.Service, TinkerError | SessionLost, Environment | Scope.Scope>
@@ -28,7 +28,7 @@ describe("Session", () => {
     expect(Session.resume).type.not.toBeCallableWith(earlier, { displayName: "a" })
   })
 
-  it("tells its state, and fails only where it is lost", () => {
+  it("Session exposes its state, and only lost can fail", () => {
     expect(session.id).type.toBe<string>()
     expect(session.flags).type.toBe<ClientConfig>()
     expect(session.dynamic).type.toBe<Effect.Effect<DynamicConfig>>()

@@ -5,7 +5,7 @@ import { describe, expect, it } from "tstyche"
 declare const bytes: Stream.Stream<Uint8Array, "cut", "service">
 
 describe("Sse", () => {
-  it("adds one error, and keeps what the bytes need", () => {
+  it("Sse adds one error and keeps the requirements of the bytes", () => {
     expect(bytes.pipe(Sse.decode())).type.toBe<Stream.Stream<Sse.Event, "cut" | Sse.SseError, "service">>()
     expect(Sse.decode({ maxEventBytes: 1 })(bytes)).type.toBe<
       Stream.Stream<Sse.Event, "cut" | Sse.SseError, "service">

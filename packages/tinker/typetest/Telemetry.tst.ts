@@ -12,7 +12,7 @@ declare const closed: ClientClosed
 declare const failed: StepFailed
 
 describe("Telemetry", () => {
-  it("never fails", () => {
+  it("Telemetry methods never fail", () => {
     expect(Telemetry.make("s")).type.toBe<
       Effect.Effect<Telemetry.Service, never, Transport | TinkerConfig.TinkerConfig | Scope.Scope>
     >()
@@ -21,13 +21,13 @@ describe("Telemetry", () => {
     expect(Telemetry.off.dropped).type.toBe<Effect.Effect<number>>()
   })
 
-  it("is told of errors of calls", () => {
+  it("Telemetry accepts the errors of calls", () => {
     expect(Telemetry.off.report).type.toBeCallableWith(broken)
     expect(Telemetry.off.report).type.toBeCallableWith(closed)
     expect(Telemetry.off.report).type.not.toBeCallableWith(failed)
   })
 
-  it("takes what JSON can say", () => {
+  it("Telemetry accepts JSON values", () => {
     expect(Telemetry.off.event).type.toBeCallableWith("name", { a: [1, null] }, "DEBUG")
     expect(Telemetry.off.event).type.not.toBeCallableWith("name", { a: 1n })
     expect(Telemetry.off.event).type.not.toBeCallableWith("name", {}, "LOUD")
@@ -35,7 +35,7 @@ describe("Telemetry", () => {
 })
 
 describe("TinkerMetrics", () => {
-  it("keep their kind under labels", () => {
+  it("metrics keep their type after labels are added", () => {
     expect(TinkerMetrics.labelled(TinkerMetrics.requests, { operation: "asample" })).type.toBe<
       Metric.Metric<MetricKeyType.MetricKeyType.Counter<number>, number, MetricState.MetricState.Counter<number>>
     >()
@@ -44,7 +44,7 @@ describe("TinkerMetrics", () => {
 })
 
 describe("TinkerConfig", () => {
-  it("turns them on by values", () => {
+  it("TinkerConfig enables telemetry and metrics with plain values", () => {
     expect(TinkerConfig.make).type.toBeCallableWith({
       metrics: true,
       tenant: "acme",

@@ -13,8 +13,8 @@ declare const transport: Transport.Service
 declare const number: ApiFuture.ApiFuture<number>
 declare const text: ApiFuture.ApiFuture<string>
 
-describe("the error union", () => {
-  test("has these tags and no others", () => {
+describe("TinkerError", () => {
+  test("TinkerError has exactly these tags", () => {
     expect<TinkerError.TinkerError["_tag"]>().type.toBe<
       | "InvalidConfig"
       | "InvalidInput"
@@ -30,7 +30,7 @@ describe("the error union", () => {
     >()
   })
 
-  test("has closed reasons", () => {
+  test("TinkerError has closed sets of reasons", () => {
     expect<TinkerError.Unavailable["reason"]>().type.toBe<
       "Connect" | "Disconnected" | "Timeout" | "Pending" | "ServerError" | "EmptyBadRequest"
     >()
@@ -38,7 +38,7 @@ describe("the error union", () => {
     expect(TinkerError.Unavailable).type.not.toBeConstructableWith({ operation: "x", reason: "Because" })
   })
 
-  test("gets smaller with every tag that is handled", () => {
+  test("handling a tag removes it from the error type", () => {
     const handled = transport
       .call(Api.createSession, { sdkVersion: "1" })
       .pipe(Effect.catchTags({ Unavailable: () => Effect.void, RateLimited: () => Effect.void }))
@@ -48,14 +48,14 @@ describe("the error union", () => {
   })
 })
 
-describe("transport", () => {
-  test("needs nothing, and fails with the union only", () => {
+describe("Transport", () => {
+  test("Transport.call requires nothing and fails only with TinkerError", () => {
     const call = transport.call(Api.health, {})
     expect<Effect.Effect.Context<typeof call>>().type.toBe<never>()
     expect<Effect.Effect.Error<typeof call>>().type.toBe<TinkerError.TinkerError>()
   })
 
-  test("takes what the endpoint takes", () => {
+  test("Transport.call takes the input of its endpoint", () => {
     expect(transport.call).type.not.toBeCallableWith(Api.getInfo, {})
     expect(transport.call).type.not.toBeCallableWith(Api.getInfo, { modelId: 1 })
     expect(transport.call).type.toBeCallableWith(Api.getInfo, { modelId: "m" })
@@ -70,7 +70,7 @@ describe("transport", () => {
     })
   })
 
-  test("is a layer over configuration and HTTP client alone", () => {
+  test("Transport.layer requires only the configuration and an HTTP client", () => {
     expect(Transport.layer).type.toBe<
       Layer.Layer<
         Transport.Transport | Credentials.Credentials | ServerConfig.ServerConfig,
@@ -81,15 +81,15 @@ describe("transport", () => {
   })
 })
 
-describe("futures", () => {
-  test("fail with what sending can end with, and with what waiting can", () => {
+describe("ApiFuture", () => {
+  test("FutureError adds the errors of waiting to TinkerError", () => {
     expect<Exclude<TinkerError.FutureError, TinkerError.TinkerError>["_tag"]>().type.toBe<
       "RequestFailed" | "PromiseExpired" | "Stalled" | "DeadlineExceeded" | "SessionLost"
     >()
     expect<ApiFuture.ApiFuture<number>["await"]>().type.toBe<Effect.Effect<number, TinkerError.FutureError>>()
   })
 
-  test("are gathered in the shape they are given in", () => {
+  test("ApiFuture.all keeps the shape of its argument", () => {
     const gathered = ApiFuture.all({ pass: number, update: text })
     expect(gathered).type.toBe<ApiFuture.ApiFuture<{ pass: number; update: string }>>()
     expect(ApiFuture.all([number, text])).type.toBe<ApiFuture.ApiFuture<[number, string]>>()

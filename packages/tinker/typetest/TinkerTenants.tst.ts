@@ -19,7 +19,7 @@ declare const configured: Layer.Layer<HttpClient.HttpClient, "no pool", TinkerCo
 type Own = InvalidConfig | Unauthorized | ClientClosed
 
 describe("TinkerTenants", () => {
-  it("fails with what a lookup fails with", () => {
+  it("TinkerTenants.make keeps the errors and requirements of its lookup", () => {
     expect(TinkerTenants.make({ lookup: () => Effect.succeed({}), http })).type.toBe<
       Effect.Effect<TinkerTenants.Service, never, RateLimiter | Scope.Scope>
     >()
@@ -34,7 +34,7 @@ describe("TinkerTenants", () => {
     >()
   })
 
-  it("has a layer for lookups that fail as the SDK does, and only for them", () => {
+  it("TinkerTenants.layer accepts only lookups that fail with errors of the SDK", () => {
     expect(TinkerTenants.layer({ lookup: () => Effect.succeed({}), http })).type.toBe<
       Layer.Layer<TinkerTenants.TinkerTenants, never, RateLimiter>
     >()
@@ -43,7 +43,7 @@ describe("TinkerTenants", () => {
     expect(TinkerTenants.layer).type.not.toBeCallableWith({ lookup: () => Effect.succeed({ key: "k" }), http })
   })
 
-  it("provides all that a tenant has, and leaves the rest to the program", () => {
+  it("TinkerTenants.provide provides everything a tenant has and leaves other requirements", () => {
     const program = Effect.gen(function* () {
       yield* Other
       return yield* (yield* ServiceClient).createSamplingClient({ baseModel: "m" })
@@ -62,7 +62,7 @@ describe("TinkerTenants", () => {
 })
 
 describe("Tinker", () => {
-  it("is all of the SDK", () => {
+  it("Tinker.layer provides the whole SDK", () => {
     expect(Tinker.layer()).type.toBe<
       Layer.Layer<Tinker.Tinker, InvalidConfig | Unauthorized, TinkerConfig | RateLimiter | HttpClient.HttpClient>
     >()

@@ -27,8 +27,8 @@ const modelInput = [1, 2, 3]
 const targetTokens = [2, 3, 4]
 const weights = [0, 1, 1]
 const data = [{ modelInput, inputs: { targetTokens, weights } }]
-const misspelt = [{ modelInput, inputs: { targetTokens, wieghts: weights } }]
-const tooMuch = data.map(({ inputs }) => ({ modelInput, inputs: { ...inputs, wieghts: weights } }))
+const misspelled = [{ modelInput, inputs: { targetTokens, wieghts: weights } }]
+const extraInput = data.map(({ inputs }) => ({ modelInput, inputs: { ...inputs, wieghts: weights } }))
 const incomplete = [{ modelInput, inputs: { targetTokens } }]
 const { crossEntropy } = Loss
 const adam = Optimizer.adam()
@@ -43,8 +43,8 @@ type Enqueued<A> = Effect.Effect<TrainingClient.Ticket<A>, SubmitError>
 type Submitted<A> = Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError>
 type Done<A> = Effect.Effect<A, TrainingError>
 
-describe("every operation has three forms", () => {
-  it("enqueued: a ticket, and what can go wrong before anything is sent", () => {
+describe("three forms of every operation", () => {
+  it("enqueue returns a ticket and fails with SubmitError", () => {
     const { enqueue } = client
     expect(enqueue.forward(data, crossEntropy)).type.toBe<Enqueued<TrainingResult>>()
     expect(enqueue.forwardBackward(data, crossEntropy)).type.toBe<Enqueued<TrainingResult>>()
@@ -56,7 +56,7 @@ describe("every operation has three forms", () => {
     expect(enqueue.loadStateWithOptimizer("tinker://a")).type.toBe<Enqueued<void>>()
   })
 
-  it("submitted: a future", () => {
+  it("submit returns a future", () => {
     const { submit } = client
     expect(submit.forward(data, crossEntropy)).type.toBe<Submitted<TrainingResult>>()
     expect(submit.forwardBackward(data, crossEntropy)).type.toBe<Submitted<TrainingResult>>()
@@ -68,7 +68,7 @@ describe("every operation has three forms", () => {
     expect(submit.loadStateWithOptimizer("tinker://a")).type.toBe<Submitted<void>>()
   })
 
-  it("plain: the result", () => {
+  it("the plain form returns the result", () => {
     expect(client.forward(data, crossEntropy)).type.toBe<Done<TrainingResult>>()
     expect(client.forwardBackward(data, crossEntropy)).type.toBe<Done<TrainingResult>>()
     expect(client.optimStep(adam)).type.toBe<Done<OptimStepResult>>()
@@ -79,7 +79,7 @@ describe("every operation has three forms", () => {
     expect(client.loadStateWithOptimizer("tinker://a")).type.toBe<Done<void>>()
   })
 
-  it("a ticket is waited for, or given up", () => {
+  it("a ticket can be awaited or canceled", () => {
     const ticket = Effect.runSync(client.enqueue.optimStep(adam))
     expect(ticket.acknowledged).type.toBe<Submitted<OptimStepResult>>()
     expect(ticket.await).type.toBe<Done<OptimStepResult>>()
@@ -88,17 +88,17 @@ describe("every operation has three forms", () => {
   })
 })
 
-describe("data", () => {
-  it("with a misspelt input don't compile, wherever they go", () => {
-    expect(client.forward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.forwardBackward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.submit.forwardBackward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(misspelt, crossEntropy)
-    expect(client.trainStep).type.not.toBeCallableWith(misspelt, crossEntropy, adam)
-    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(misspelt))
+describe("training data", () => {
+  it("data with a misspelled input do not compile", () => {
+    expect(client.forward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.forwardBackward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.submit.forwardBackward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(misspelled, crossEntropy)
+    expect(client.trainStep).type.not.toBeCallableWith(misspelled, crossEntropy, adam)
+    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(misspelled))
   })
 
-  it("with an input too few don't, either", () => {
+  it("data with a missing input do not compile", () => {
     expect(client.forward).type.not.toBeCallableWith(incomplete, crossEntropy)
     expect(client.forwardBackward).type.not.toBeCallableWith(incomplete, crossEntropy)
     expect(client.submit.forwardBackward).type.not.toBeCallableWith(incomplete, crossEntropy)
@@ -107,16 +107,16 @@ describe("data", () => {
     expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(incomplete))
   })
 
-  it("nor with one too many, also where they are not written on the spot", () => {
-    expect(client.forward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.forwardBackward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.submit.forwardBackward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(tooMuch, crossEntropy)
-    expect(client.trainStep).type.not.toBeCallableWith(tooMuch, crossEntropy, adam)
-    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(tooMuch))
+  it("data with an extra input do not compile, even if they are not literals", () => {
+    expect(client.forward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.forwardBackward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.submit.forwardBackward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.enqueue.forwardBackward).type.not.toBeCallableWith(extraInput, crossEntropy)
+    expect(client.trainStep).type.not.toBeCallableWith(extraInput, crossEntropy, adam)
+    expect(client.trainSteps(crossEntropy, adam)).type.not.toBeCallableWith(Stream.make(extraInput))
   })
 
-  it("go with the loss that they are for", () => {
+  it("data must match the loss", () => {
     const policy = [{ modelInput, inputs: { targetTokens, logprobs: [-0.5], advantages: [1] } }]
     expect(client.forwardBackward).type.toBeCallableWith(policy, Loss.ppo())
     expect(client.forwardBackward).type.not.toBeCallableWith(policy, crossEntropy)
@@ -129,7 +129,7 @@ describe("data", () => {
 })
 
 describe("training steps", () => {
-  it("one tells of both halves", () => {
+  it("trainStep returns a Step and fails with StepFailed", () => {
     expect(client.trainStep(data, crossEntropy, adam)).type.toBe<
       Effect.Effect<TrainingClient.Step, TrainingError | TrainingClient.StepFailed>
     >()
@@ -154,7 +154,7 @@ describe("training steps", () => {
     >()
   })
 
-  it("many are a stream that keeps the errors and needs of its source", () => {
+  it("trainSteps keeps the errors and requirements of its source", () => {
     const batches: Stream.Stream<typeof data, "source", "Service"> = Stream.empty
     expect(batches.pipe(client.trainSteps(crossEntropy, adam))).type.toBe<
       Stream.Stream<TrainingClient.PlacedStep<void>, "source" | TrainingError | TrainingClient.StepFailed, "Service">
@@ -171,7 +171,7 @@ describe("training steps", () => {
     ).type.toBe<Stream.Stream<number | undefined, TrainingError | TrainingClient.StepFailed>>()
   })
 
-  it("take an optimizer, or a schedule of one", () => {
+  it("trainSteps takes an optimizer or a schedule", () => {
     expect(client.trainSteps).type.toBeCallableWith(crossEntropy, Optimizer.dimuon({ learningRate: 1 }))
     expect(client.trainSteps).type.toBeCallableWith(crossEntropy, Optimizer.cosine(adam, { steps: 10 }))
     expect(client.trainSteps).type.toBeCallableWith(crossEntropy, (step: number) =>
@@ -182,7 +182,7 @@ describe("training steps", () => {
   })
 })
 
-describe("a custom loss", () => {
+describe("forwardBackwardCustom", () => {
   interface Rated extends CustomLoss.Inputs {
     readonly advantages: Float32Array
   }
@@ -190,7 +190,7 @@ describe("a custom loss", () => {
   const pure = CustomLoss.analytic(() => evaluation)
   const loss = CustomLoss.effect<Rated, "failed", "Service">(() => Effect.as(service, evaluation))
 
-  it("brings its own errors and needs along, in every form", () => {
+  it("forwardBackwardCustom adds the errors and requirements of the loss in every form", () => {
     expect(client.enqueue.forwardBackwardCustom(rated, loss)).type.toBe<
       Effect.Effect<TrainingClient.Ticket<TrainingResult, "failed" | FutureError>, SubmitError, "Service">
     >()
@@ -202,11 +202,11 @@ describe("a custom loss", () => {
     >()
   })
 
-  it("without any adds none", () => {
+  it("forwardBackwardCustom adds nothing for a pure loss", () => {
     expect(client.forwardBackwardCustom(data, pure)).type.toBe<Done<TrainingResult>>()
   })
 
-  it("sees no data that lack what it needs", () => {
+  it("forwardBackwardCustom rejects data without the declared inputs", () => {
     expect(client.forwardBackwardCustom).type.toBeCallableWith(rated, loss)
     expect(client.forwardBackwardCustom).type.toBeCallableWith(rated, pure)
     expect(client.forwardBackwardCustom).type.not.toBeCallableWith(data, loss)
@@ -214,8 +214,8 @@ describe("a custom loss", () => {
   })
 })
 
-describe("the rest of a client", () => {
-  it("asks, samples, unloads", () => {
+describe("other TrainingClient methods", () => {
+  it("a TrainingClient describes, samples from and unloads its model", () => {
     expect(client.getInfo).type.toBe<Effect.Effect<ModelInfo, TinkerError>>()
     expect(client.createSamplingClient("tinker://a")).type.toBe<
       Effect.Effect<SamplingClient.Service, TinkerError, Scope.Scope>
@@ -228,7 +228,7 @@ describe("the rest of a client", () => {
     expect(client.acceptPartial).type.toBe<Effect.Effect<void>>()
   })
 
-  it("takes the options of each operation, and no others", () => {
+  it("each TrainingClient operation accepts only its own options", () => {
     const token = Redacted.make("t")
     expect(client.optimStep).type.toBeCallableWith(adam, { tag: "mine", deadline: "1 minute", stalledAfter: 1000 })
     expect(client.saveState).type.toBeCallableWith("a", { ttl: "1 hour", overwrite: true, userMetadata: { a: 1 } })
@@ -242,10 +242,10 @@ describe("the rest of a client", () => {
   })
 })
 
-describe("a client", () => {
+describe("creating a TrainingClient", () => {
   type Environment = Transport | Session | ApiFuture.Futures | RateLimiter | TinkerConfig
 
-  it("is made in a scope, or as a layer", () => {
+  it("a TrainingClient is created in a scope or as a layer", () => {
     expect(TrainingClient.createLora({ baseModel: "m" })).type.toBe<
       Effect.Effect<TrainingClient.Service, TrainingError, Environment | Scope.Scope>
     >()
@@ -260,7 +260,7 @@ describe("a client", () => {
     >()
   })
 
-  it("goes on from a journal, in the journal's session", () => {
+  it("TrainingClient.resume continues from a journal in its session", () => {
     expect(TrainingClient.resume({ journal })).type.toBe<
       Effect.Effect<
         TrainingClient.Resumed,
@@ -271,14 +271,14 @@ describe("a client", () => {
     expect(TrainingClient.resume).type.not.toBeCallableWith({})
   })
 
-  it("knows what a pending call will give", () => {
+  it("a pending call has the type of its result", () => {
     const [pending] = ({} as TrainingClient.Resumed).pending
     if (pending?.kind === "pass") expect(pending.future).type.toBe<ApiFuture.ApiFuture<TrainingResult>>()
     if (pending?.kind === "update") expect(pending.future).type.toBe<ApiFuture.ApiFuture<OptimStepResult>>()
     if (pending?.kind === "other") expect(pending.future).type.toBe<ApiFuture.ApiFuture<unknown>>()
   })
 
-  it("takes what it can do something with", () => {
+  it("TrainingClient.createLora and fromCheckpoint accept only their own options", () => {
     expect(TrainingClient.createLora).type.toBeCallableWith({
       baseModel: "m",
       rank: 8,

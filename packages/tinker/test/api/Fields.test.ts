@@ -13,33 +13,33 @@ import { script } from "./wire.ts"
 const body = <I, A>(endpoint: Endpoint.Endpoint<I, A>, input: I): unknown =>
   JSON.parse(String(Either.getOrThrow(Endpoint.render(endpoint, input)).body?.bytes))
 
-describe("what a request says when a field is not given", () => {
+describe("request fields that are not given", () => {
   const save = { modelId: "m", path: "p", seqId: 1 }
 
-  it("leaves out a time to live that is absent or undefined, and refuses null, which has no meaning there", () => {
+  it("a missing TTL is left out of a save, and null is rejected because it has no meaning there", () => {
     expect(body(Api.saveWeights, save)).not.toHaveProperty("ttl_seconds")
     expect(body(Api.saveWeights, { ...save, ttlSeconds: undefined })).not.toHaveProperty("ttl_seconds")
     expect(body(Api.saveWeights, { ...save, ttlSeconds: 0 })).toHaveProperty("ttl_seconds", 0)
-    // @ts-expect-error null is no time to live
+    // @ts-expect-error null is not a TTL
     expect(Endpoint.render(Api.saveWeights, { ...save, ttlSeconds: null })._tag).toBe("Left")
   })
 
-  it("tells null from a number where null removes", () => {
+  it("setCheckpointTtl distinguishes null, which removes the TTL, from a number", () => {
     const checkpoint = { trainingRunId: "r", checkpointId: "weights/1" }
     expect(body(Api.setCheckpointTtl, { ...checkpoint, ttlSeconds: null })).toEqual({ ttl_seconds: null })
     expect(body(Api.setCheckpointTtl, { ...checkpoint, ttlSeconds: 5 })).toEqual({ ttl_seconds: 5 })
-    // @ts-expect-error to say nothing is not possible here
+    // @ts-expect-error a TTL is required here
     expect(Endpoint.render(Api.setCheckpointTtl, checkpoint)._tag).toBe("Left")
   })
 
-  it("sends null for no detail", () => {
+  it("finishSession sends null for a missing detail", () => {
     const finish = { sessionId: "s", reason: { type: "errored" as const } }
     expect(body(Api.finishSession, finish)).toEqual({ reason: { type: "errored" }, detail: null })
     expect(body(Api.finishSession, { ...finish, detail: undefined })).toHaveProperty("detail", null)
     expect(body(Api.finishSession, { ...finish, detail: "" })).toHaveProperty("detail", "")
   })
 
-  it("sends a default for undefined, too, and keeps false, zero and the empty list", () => {
+  it("defaults are sent for undefined fields, and false, zero and the empty list are kept", () => {
     const create = { sessionId: "s", modelSeqId: 0, baseModel: "m" }
     const lora = { rank: 32, train_unembed: true, train_mlp: true, train_attn: true }
     expect(body(Api.createModel, { ...create, loraConfig: undefined })).toHaveProperty("lora_config", lora)
@@ -50,7 +50,7 @@ describe("what a request says when a field is not given", () => {
     expect(body(Api.createSession, { sdkVersion: "v", tags: [] })).toHaveProperty("tags", [])
   })
 
-  it("tells that no log probabilities are wanted, and apart from that an empty list of stops from none", () => {
+  it("a sample request disables log probabilities explicitly and distinguishes an empty stop list from none", () => {
     const sample = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
     expect(body(Api.sample, sample)).toEqual({
       sampling_session_id: "s",
@@ -68,7 +68,7 @@ describe("what a request says when a field is not given", () => {
     expect(body(Api.sample, { ...sample, samplingParams: { stop: [] } })).toHaveProperty("sampling_params.stop", [])
   })
 
-  it("keeps metadata as it is, whatever its keys", () => {
+  it("metadata is sent unchanged, whatever its keys", () => {
     const userMetadata = JSON.parse('{"__proto__": {"a": [1, null, {"constructor": "x"}]}}')
     expect(JSON.stringify(body(Api.saveWeights, { ...save, userMetadata }))).toContain(
       '"user_metadata":{"__proto__":{"a":[1,null,{"constructor":"x"}]}}',
@@ -79,17 +79,17 @@ describe("what a request says when a field is not given", () => {
       ).toMatchObject(Either.right({ path: expect.stringMatching(/^save_weights\.userMetadata\.bad/) }))
   })
 
-  it("does not write undefined metadata", () => {
+  it("undefined metadata is not written", () => {
     expect(body(Api.saveWeights, { ...save, userMetadata: { a: 1, b: undefined } })).toHaveProperty("user_metadata", {
       a: 1,
     })
   })
 })
 
-describe("how requests are read by a server", () => {
+describe("decoding requests on a server", () => {
   const decode = Schema.decodeUnknownSync(Training.CreateModelRequest)
 
-  it("fills defaults, takes null for absent and ignores what it does not know", () => {
+  it("decoding a request fills in defaults, treats null as absent, and ignores unknown fields", () => {
     expect(
       decode({ session_id: "s", model_seq_id: 0, base_model: "m", user_metadata: null, type: "create_model", new: 1 }),
     ).toEqual({
@@ -101,16 +101,16 @@ describe("how requests are read by a server", () => {
     })
   })
 
-  it("refuses another type", () => {
+  it("decoding a request rejects another type", () => {
     expect(() => decode({ session_id: "s", model_seq_id: 0, base_model: "m", type: "load_weights" })).toThrow()
   })
 })
 
-describe("how answers are read", () => {
-  it("like the recorded reference: wrong types and literals are refused, null and new fields are not", () => {
+describe("decoding responses", () => {
+  it("responses are decoded like the recorded reference: wrong types are rejected, null and new fields are accepted", () => {
     const decode = Schema.decodeUnknownEither(Session.CreateSessionResponse)
     const answers = script("behaviours/http_response_validation.json").map(({ body }) => {
-      // The content type is not asked for: a text that holds JSON counts as JSON.
+      // The content type is ignored: text that is valid JSON counts as JSON.
       try {
         return decode(typeof body === "string" ? JSON.parse(body) : body)._tag
       } catch {
@@ -120,7 +120,7 @@ describe("how answers are read", () => {
     expect(answers).toEqual(["Left", "Left", "Left", "NotJson", "Right", "Right", "Right", "Left", "Left"])
   })
 
-  it("keeps words it does not know", () => {
+  it("decoding keeps unknown queue states", () => {
     const decode = Schema.decodeUnknownSync(Futures.TryAgain)
     expect(decode({ type: "try_again", queue_state: "paused_for_lunch" }).queueState).toBe("paused_for_lunch")
     expect(decode({}).queueState).toBe("unknown")
@@ -131,7 +131,7 @@ describe("how answers are read", () => {
     })
   })
 
-  it("takes anything for the reason of a failure: that there is one, says that it failed", () => {
+  it("decoding accepts any value as the error of a failed future", () => {
     const decode = Schema.decodeUnknownEither(Futures.FailedFuture)
     const error = (error: unknown) => Either.map(decode({ error }), (failed) => failed.error)
     expect(error("out of memory")).toEqual(Either.right("out of memory"))
@@ -142,7 +142,7 @@ describe("how answers are read", () => {
     expect(Either.map(decode({ error: "x" }), (failed) => failed.category)).toEqual(Either.right("unknown"))
   })
 
-  it("fills in what a server leaves out", () => {
+  it("decoding fills in missing fields", () => {
     const run = {
       training_run_id: "r",
       base_model: "m",
@@ -198,7 +198,7 @@ describe("how answers are read", () => {
     })
   })
 
-  it("keeps kinds it does not know, but not known kinds that are broken", () => {
+  it("decoding keeps unknown variants, but rejects malformed known variants", () => {
     const decode = Schema.decodeUnknownEither(Billing.UsageInfo)
     const news = { type: "teleport", distance: 3 }
     expect(decode(news)).toEqual(Either.right({ type: "unknown", value: news }))
@@ -226,21 +226,21 @@ describe("how answers are read", () => {
     ["2026-01-02T03:04:05.123456", "2026-01-02T03:04:05.123Z"],
     ["2026-01-02 03:04:05.5+02:00", "2026-01-02T01:04:05.500Z"],
     ["2026-01-02", "2026-01-02T00:00:00.000Z"],
-  ])("reads %s as a time in UTC", (text, iso) => {
+  ])("%s is decoded as a time in UTC", (text, iso) => {
     const { expires } = Schema.decodeUnknownSync(Management.ExternalWeightsUrls)({ urls: {}, expires: text })
     expect(DateTime.formatIso(expires)).toBe(iso)
   })
 
-  it("refuses what is no time", () => {
+  it("decoding rejects invalid times", () => {
     const decode = Schema.decodeUnknownEither(Management.ExternalWeightsUrls)
     expect(decode({ urls: {}, expires: "tomorrow" })._tag).toBe("Left")
     expect(decode({ urls: {}, expires: 1767323045 })._tag).toBe("Left")
-    // What engines make of these is a time, but not the one that was meant.
+    // Engines parse these as a time, but not as the intended one.
     for (const expires of ["1", "2026", "Jan 2 2026", "12-01-02", "+012026-01-02T00:00:00Z", "x2026-01-02"])
       expect(decode({ urls: {}, expires })._tag).toBe("Left")
   })
 
-  it("returns a search cursor to the letter", () => {
+  it("a search cursor is returned unchanged", () => {
     const cursor = { last_created_at: "2026-01-02T03:04:05.123456+02:00", last_session_id: "s" }
     const { nextCursor } = Schema.decodeUnknownSync(Management.SearchSessionsResponse)({
       sessions: [],
@@ -249,7 +249,7 @@ describe("how answers are read", () => {
     expect(body(Api.searchSessions, { cursor: Option.getOrUndefined(nextCursor) })).toHaveProperty("cursor", cursor)
   })
 
-  it("takes the metrics of every server: missing, null, empty, without suffix, not a number", () => {
+  it("decoding accepts the metrics of every server: missing, null, empty, without a suffix, not a number", () => {
     const decode = (value: unknown) => Schema.decodeUnknownSync(Training.OptimStepResult)(value).metrics
     expect([decode({}), decode({ metrics: null }), decode({ metrics: {} })]).toEqual([{}, {}, {}])
     expect(decode({ metrics: { "skyrl.ai/grad_norm": 0.5, "loss:sum": null } })).toEqual({
@@ -259,8 +259,8 @@ describe("how answers are read", () => {
   })
 })
 
-describe("types", () => {
-  it("are what a program writes on one side and the wire on the other", () => {
+describe("schema types", () => {
+  it("schemas have the program's names on one side and the wire's names on the other", () => {
     type Sides = typeof Training.LoraConfig
     expectTypeOf<Sides["Type"]>().toEqualTypeOf<{
       readonly rank?: number | undefined

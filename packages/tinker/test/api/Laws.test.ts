@@ -25,7 +25,7 @@ const answers: ReadonlyArray<readonly [string, Schema.Schema.AnyNoContext]> = [
   ["ForwardBackward", TrainingResult],
 ]
 
-// Of random numbers few are sensible.
+// Few random numbers are valid here.
 const part = FastCheck.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
 const steps = FastCheck.record({ modelId: FastCheck.string(), seqId: FastCheck.nat(), rate: part, beta1: part }).chain(
   ({ beta1, modelId, rate: learningRate, seqId }) =>
@@ -36,14 +36,14 @@ const steps = FastCheck.record({ modelId: FastCheck.string(), seqId: FastCheck.n
 
 const generators: Readonly<Record<string, FastCheck.Arbitrary<unknown>>> = {
   "optimStep (body)": steps,
-  // The module before the name is not kept, and nothing has no name.
+  // The module before the type name is not kept, and an empty result has no name.
   ForwardBackward: Arbitrary.make(Schema.typeSchema(TrainingResult)).map((result) => ({
     ...result,
     outputType: "Kind",
   })),
 }
 
-// JSON has one zero only, and a secret compares by what it hides.
+// JSON has only one zero, and secrets compare by their value.
 expect.addEqualityTesters([
   (a, b) =>
     typeof a === "number" && typeof b === "number" ? a === b || (Number.isNaN(a) && Number.isNaN(b)) : undefined,
@@ -59,35 +59,35 @@ const holdsProto = (value: unknown): boolean =>
   value !== null &&
   (Object.hasOwn(value, "__proto__") || Object.values(value).some(holdsProto))
 
-/** No metric or file is called so; free-form data may be, see `Fields.test.ts`. */
+/** No metric or file has this name; free-form data may, see `Fields.test.ts`. */
 const notProto = (value: unknown) => FastCheck.pre(!holdsProto(value))
 
-/** What a program says, without what it leaves to the defaults. */
-const said = (value: unknown): unknown => {
-  if (Array.isArray(value)) return value.map(said)
-  // How long audio is, is for the program only.
+/** The given fields, without those left to their defaults. */
+const givenFields = (value: unknown): unknown => {
+  if (Array.isArray(value)) return value.map(givenFields)
+  // The length of audio is not sent.
   if (value instanceof ModelInput.ModelInput)
     return ModelInput.fromChunks(
       value.chunks.map(
-        (chunk) => said(chunk.type === "dmel" ? ModelInput.dmel(chunk.dmel) : chunk) as ModelInput.Chunk,
+        (chunk) => givenFields(chunk.type === "dmel" ? ModelInput.dmel(chunk.dmel) : chunk) as ModelInput.Chunk,
       ),
     )
   if (!Predicate.isRecord(value) || Object.getPrototypeOf(value) !== Object.prototype) return value
   return Object.fromEntries(
-    Object.entries(value).flatMap(([key, value]) => (value === undefined ? [] : [[key, said(value)]])),
+    Object.entries(value).flatMap(([key, value]) => (value === undefined ? [] : [[key, givenFields(value)]])),
   )
 }
 
-describe("a server reads of a request what was said, and would write the same again", () => {
+describe("requests survive a round trip", () => {
   for (const [name, schema] of requests) {
     it.prop(
-      name,
+      `${name}: a server decodes the given fields of a request and encodes them back unchanged`,
       [generators[name] ?? Schema.typeSchema(schema)],
       ([input]) => {
         notProto(input)
         const sent = json(Schema.encodeSync(schema)(input))
         const read = Schema.decodeUnknownSync(schema)(sent)
-        expect(read).toMatchObject(said(input) as object)
+        expect(read).toMatchObject(givenFields(input) as object)
         expect(json(Schema.encodeSync(schema)(read))).toEqual(sent)
       },
       { fastCheck: { numRuns: 30 } },
@@ -95,8 +95,8 @@ describe("a server reads of a request what was said, and would write the same ag
   }
 })
 
-describe("a body whose holes are filled is the one that the schema writes", () => {
-  // Tokens alone, as most prompts are, and everything else that there is.
+describe("prerendered bodies", () => {
+  // Tokens only, like most prompts, and every other kind of prompt.
   const prompt = FastCheck.oneof(
     FastCheck.int32Array({ min: 0, maxLength: 40 }).map((tokens) => ModelInput.make({ type: "encoded_text", tokens })),
     FastCheck.int32Array({ maxLength: 5 }).map((tokens) => ModelInput.make({ type: "encoded_text", tokens })),
@@ -107,18 +107,18 @@ describe("a body whose holes are filled is the one that the schema writes", () =
       ? [[name, endpoint, endpoint.body.schema] as const]
       : [],
   )
-  it("there are some", () => {
+  it("the endpoints with prerendered bodies are optimStep, retrieveFuture and sample", () => {
     expect(withHoles.map(([name]) => name).toSorted()).toEqual(["optimStep", "retrieveFuture", "sample"])
   })
   for (const [name, endpoint, schema] of withHoles) {
     const inputs = generators[`${name} (body)`] ?? Arbitrary.make(Schema.typeSchema(schema))
     it.prop(
-      name,
+      `${name}: a prerendered body equals the one that the schema encodes`,
       [inputs, prompt],
       ([input, prompt]) => {
         notProto(input)
         const given = { ...(input as object), ...(name === "sample" ? { prompt } : {}) }
-        // Twice: the second time what the first found out is remembered.
+        // Twice: the second time uses the cache.
         for (let i = 0; i < 2; i++) {
           const rendered = Either.getOrThrow(Endpoint.render(endpoint, given as never))
           expect(rendered.body?.bytes).toBe(JSON.stringify(Schema.encodeUnknownSync(schema)(given)))
@@ -129,10 +129,10 @@ describe("a body whose holes are filled is the one that the schema writes", () =
   }
 })
 
-describe("an answer is read as it was meant", () => {
+describe("responses survive a round trip", () => {
   for (const [name, schema] of answers) {
     it.prop(
-      name,
+      `${name}: an encoded response decodes to the same value`,
       [generators[name] ?? Schema.typeSchema(schema)],
       ([answer]) => {
         notProto(answer)

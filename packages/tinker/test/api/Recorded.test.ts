@@ -5,8 +5,8 @@ import * as Futures from "effect-tinker/protocol/schemas/Futures"
 import { type Exchange, exchanges, results, table, wire } from "./wire.ts"
 
 /**
- * Everything that was recorded in JSON, seen as a server sees it: each request is read by a row of the table and,
- * written again, says the same; each answer is read. `Replay.test.ts` starts from what a program says.
+ * All recorded JSON, from the server's side: an endpoint decodes each request and encodes it back unchanged, and
+ * decodes each response. `Replay.test.ts` starts from a program's input.
  */
 const files = ["vectors", "vectors-0.25.0"].flatMap((folder) =>
   readdirSync(new URL(folder, wire)).map((name) => `${folder}/${name}`),
@@ -14,7 +14,7 @@ const files = ["vectors", "vectors-0.25.0"].flatMap((folder) =>
 
 const isJson = ({ request }: Exchange) => request.bodyBase64 === undefined && request.path.includes("/api/v1/")
 
-/** The rows for this method and path, the most specific path first. */
+/** The endpoints for this method and path, the most specific path first. */
 const rows = ({ request }: Exchange) => {
   const path = request.path.slice(request.path.indexOf("/api/v1/") + 8)
   return table
@@ -32,9 +32,9 @@ describe("recorded exchanges", () => {
       .map((exchange) => ({ file, exchange })),
   )
 
-  it("are many", () => expect(all.length).toBeGreaterThan(200))
+  it("there are more than 200 recorded exchanges", () => expect(all.length).toBeGreaterThan(200))
 
-  it("are all in the table", () => {
+  it("every recorded exchange belongs to an endpoint", () => {
     const missing = all.filter(({ exchange }) => rows(exchange).length === 0)
     expect(missing.map(({ exchange, file }) => `${file}: ${exchange.request.method} ${exchange.request.path}`)).toEqual(
       [],
@@ -42,7 +42,7 @@ describe("recorded exchanges", () => {
   })
 
   it.each(all.map(({ exchange, file }) => [`${file}: ${exchange.request.path}`, exchange] as const))(
-    "%s",
+    "%s is decoded and encoded unchanged",
     (name, exchange) => {
       const candidates = rows(exchange).flatMap(([, { body }]) => (body.kind === "json" ? [body.schema] : []))
       const recorded = exchange.request.body
@@ -52,7 +52,7 @@ describe("recorded exchanges", () => {
           const read = Schema.decodeUnknownEither(schema)(recorded)
           return read._tag === "Right" ? [JSON.parse(JSON.stringify(Schema.encodeSync(schema)(read.right)))] : []
         })
-        // A request of 0.25 is written again with the fields that came later.
+        // A 0.25 request is encoded with the fields that were added later.
         if (name.startsWith("vectors-0.25.0")) expect(written[0]).toMatchObject(recorded)
         else expect(written).toContainEqual(recorded)
       }

@@ -70,7 +70,7 @@ describe("training", () => {
     modelSeqId: 2,
     optimizerConfig: { type: "dimuon", version: 1 },
   })
-  it("vectors-0.25.0/create_lora_training_client.json: without the field that came later", () => {
+  it("vectors-0.25.0/create_lora_training_client.json: createModel leaves out the newer field", () => {
     const [recorded] = exchanges("vectors-0.25.0/create_lora_training_client.json")
     const without = new Set(["optimizer_config"])
     const rendered = Either.getOrThrow(Endpoint.render(Api.createModel, { ...create, modelSeqId: 0 }, { without }))
@@ -306,7 +306,7 @@ describe("samples", () => {
       TensorData.int64([6], { shape: [3, 4], sparse: { crowIndices: [0, 0, 0, 1], colIndices: [2] } }),
     ),
   })
-  it("vectors/sample_target_prompt_logprobs_bad_dtype.json: refused before anything is sent", () => {
+  it("vectors/sample_target_prompt_logprobs_bad_dtype.json: targets of the wrong type are rejected", () => {
     const input = { ...sample(2, 0), targetPromptLogprobs: Either.getOrThrow(TensorData.float32([[1]])) }
     expect(Either.flip(Endpoint.render(Api.sample, input)).pipe(Either.getOrThrow).message).toBe(
       "asample.targetPromptLogprobs: Expected an int64 tensor of token ids with two dimensions",
@@ -346,7 +346,7 @@ describe("samples", () => {
   replay("vectors/cancel_future.json", Api.sample, { ...sample(0, 0), ...two })
   replay("vectors/sample_retrieve_futures.json", Api.sample, { ...sample(0, 0), ...two })
 
-  it("vectors-0.25.0/sample.json: without the fields that came later", () => {
+  it("vectors-0.25.0/sample.json: sample leaves out the newer fields", () => {
     const [recorded] = exchanges("vectors-0.25.0/sample.json")
     const input = { ...sample(0, 0), ...two, prompt: tokens(1, 2), promptLogprobs: true }
     const without = new Set(["topk_sample_logprobs", "prompt_alt_tokens_k", "record_stability_info"])
@@ -492,7 +492,7 @@ describe("administration", () => {
 })
 
 describe("telemetry", () => {
-  it("vectors/telemetry_fatal_user_error.json: three of the four kinds of event", () => {
+  it("vectors/telemetry_fatal_user_error.json: telemetry encodes three of the four kinds of event", () => {
     const [recorded] = exchanges("vectors/telemetry_fatal_user_error.json")
     const event = (eventSessionIndex: number, severity: "INFO" | "WARNING") => ({
       eventId: "<UUID4>",
@@ -540,7 +540,7 @@ describe("telemetry", () => {
     expect(JSON.parse(body.replaceAll("1970-01-01T00:00:00Z", "<ISO8601_UTC>"))).toEqual(recorded?.request.body)
   })
 
-  it("the fourth: an exception nobody handled", () => {
+  it("telemetry encodes the fourth kind of event, an unhandled exception", () => {
     expect(
       Schema.encodeSync(TelemetryEvent)({
         event: "UNHANDLED_EXCEPTION",

@@ -4,7 +4,7 @@ import * as Endpoint from "effect-tinker/protocol/Endpoint"
 import { version } from "effect-tinker/protocol/Version"
 import { type Exchange, exchanges } from "./wire.ts"
 
-/** What is compared of a request: bodies as parsed JSON, since key order and number formats carry no meaning. */
+/** The compared parts of a request: bodies as parsed JSON, since key order and number formats carry no meaning. */
 const comparable = ({ request }: Exchange) => ({
   method: request.method,
   path: request.path,
@@ -19,7 +19,7 @@ const sent = (rendered: Endpoint.Rendered) => ({
   body: rendered.body === undefined ? undefined : JSON.parse(String(rendered.body.bytes)),
 })
 
-/** What the caller of an endpoint adds, call by call. */
+/** Headers that the caller of an endpoint adds to each call. */
 const perCall = [
   "x-tinker-request-type",
   "x-tinker-request-iteration",
@@ -27,7 +27,7 @@ const perCall = [
   "x-tinker-weights-access-token",
 ]
 
-/** What a row of the table tells the server beyond the request; the reference's two ways to name a method are one. */
+/** The headers that an endpoint itself adds; the reference's two names of one method count as the same. */
 const headers = (all: Readonly<Record<string, string>>) =>
   Object.fromEntries(
     Object.entries(all).flatMap(([name, value]) => {
@@ -38,8 +38,8 @@ const headers = (all: Readonly<Record<string, string>>) =>
   )
 
 /**
- * The input must give a request of that vector, and the recorded answer must be readable. `nth` picks among several
- * requests to the same endpoint.
+ * Checks that the input renders to a request in the recording and that the recorded response decodes. `nth` picks among
+ * several requests to the same endpoint.
  */
 export const replay = <Input, Output>(
   file: string,
@@ -48,7 +48,7 @@ export const replay = <Input, Output>(
   check: (output: Output) => void = () => {},
   nth = 0,
 ): void =>
-  it(`${file}: ${endpoint.operation}${nth > 0 ? ` (${nth})` : ""}`, () => {
+  it(`${file}: ${endpoint.operation}${nth > 0 ? ` (${nth})` : ""} renders the recorded request`, () => {
     const request = sent(Either.getOrThrow(Endpoint.render(endpoint, input)))
     const recorded = exchanges(file).filter(
       (exchange) => exchange.request.method === request.method && exchange.request.path === request.path,

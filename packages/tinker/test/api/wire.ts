@@ -24,14 +24,14 @@ export interface Exchange {
 
 export const wire = new URL("../../../../test/wire/", import.meta.url)
 
-/** The recorded exchanges of an operation vector, in the order they happened. */
+/** The exchanges of a recording, in order. */
 export const exchanges = (file: string): ReadonlyArray<Exchange> => {
   const vector = JSON.parse(readFileSync(new URL(file, wire), "utf8"))
   if (vector.exchanges !== undefined) return vector.exchanges
   return vector.request === null ? [] : [{ request: vector.request, response: vector.response }]
 }
 
-/** The answers that a behaviour's server gave. */
+/** The responses of the server in a recorded behavior. */
 export const script = (
   file: string,
 ): ReadonlyArray<{ readonly for: string; readonly status: number; readonly body?: unknown }> =>
@@ -40,12 +40,12 @@ export const script = (
 const isEndpoint = (value: unknown): value is Endpoint<never, unknown> =>
   typeof value === "object" && value !== null && "operation" in value
 
-/** Every endpoint, by its name. */
+/** Every endpoint, by name. */
 export const table = Object.entries<unknown>(Api).flatMap(([name, value]) =>
   isEndpoint(value) ? [[name, value] as const] : [],
 )
 
-/** What a future of each type gives in JSON; the other types are told in protobuf. */
+/** The JSON result of each type of future; the other types are protobuf. */
 export const results: Readonly<Record<string, Schema.Schema.AnyNoContext>> = {
   CreateModel: Training.CreateModelResult,
   LoadWeights: Training.LoadWeightsResult,

@@ -1,4 +1,4 @@
-/** The clients on a scripted server, in virtual time, and short words for what their tests do. */
+/** The clients on a scripted server, in virtual time, and helpers for their tests. */
 import type { HttpClient } from "@effect/platform"
 import { Cause, Effect, Exit, Layer, Logger, Option, Redacted, type Scope } from "effect"
 import {
@@ -14,13 +14,13 @@ import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 
-/** `provideMerge` alone would build a fresh layer twice: as what is provided, and as what is merged. */
+/** `provideMerge` alone would build a fresh layer twice: once as provided, once as merged. */
 export const on =
   <B, E2, R2>(below: Layer.Layer<B, E2, R2>) =>
   <A, E>(above: Layer.Layer<A, E, B>): Layer.Layer<A | B, E | E2, R2> =>
     Layer.flatMap(below, (context) => Layer.provideMerge(above, Layer.succeedContext(context)))
 
-/** All that a client needs, on a server that is there already. */
+/** Everything a client needs, on an existing server. */
 export const clients = (values: TinkerConfig.Values = {}) =>
   on(
     on(
@@ -66,14 +66,14 @@ export const model = Effect.flatMap(server, ({ models }) =>
   Effect.flatMap(models, ([model]) => Option.fromNullable(model)),
 )
 
-/** What was carried out, as e.g. `1 forward_backward`. */
+/** The applied operations, e.g. `1 forward_backward`. */
 export const applied = Effect.map(model, ({ applied }) => applied.map(({ operation, seq }) => `${seq} ${operation}`))
 
-/** What was sent to one endpoint, by number. */
+/** The sequence numbers of the requests to one endpoint. */
 export const sent = (operation: ScriptedServer.Operation) =>
   Effect.flatMap(server, ({ requestsTo }) => Effect.map(requestsTo(operation), (seen) => seen.map(({ seq }) => seq)))
 
-/** How an effect ends, in few words. */
+/** How an effect ends, in short. */
 export const ending = <A, E extends { readonly _tag: string }, R>(
   effect: Effect.Effect<A, E, R>,
 ): Effect.Effect<string, never, R> =>

@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
 
-/** The clock of the test, and how many sleep by it now. */
+/** The test's clock, and the number of fibers sleeping on it. */
 export const make: Effect.Effect<{ readonly clock: Clock.Clock; readonly asleep: () => number }> = Effect.map(
   Effect.clock,
   (clock) => {

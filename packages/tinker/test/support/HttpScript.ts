@@ -1,4 +1,4 @@
-/** A scripted `HttpClient`: the n-th reply of a path answers its n-th request, and every request is written down. */
+/** A scripted `HttpClient`: the n-th reply of a path answers its n-th request, and every request is recorded. */
 import { HttpClient, HttpClientError, HttpClientResponse } from "@effect/platform"
 import { Clock, Context, Effect, Layer } from "effect"
 import * as HttpFailure from "effect-tinker/http/HttpFailure"
@@ -7,13 +7,13 @@ import * as HttpPurpose from "effect-tinker/http/HttpPurpose"
 export interface Reply {
   readonly status?: number
   readonly headers?: Readonly<Record<string, string>>
-  /** A string or bytes go out as they are, anything else as JSON. */
+  /** A string or bytes are sent unchanged, anything else as JSON. */
   readonly body?: unknown
-  /** Answer only after this long. */
+  /** Delays the answer by this long. */
   readonly delaySeconds?: number
-  /** `before`: no byte left; `after`: the request was on its way. */
+  /** `before`: nothing was sent; `after`: the request was on its way. */
   readonly drop?: "before" | "after"
-  /** Do not count this as the last reply: give it to every further request, too. */
+  /** Answers every further request too. */
   readonly forever?: boolean
 }
 
@@ -46,7 +46,7 @@ const bytesOf = (body: unknown): Uint8Array<ArrayBuffer> =>
       ? Uint8Array.from(body)
       : new TextEncoder().encode(typeof body === "string" ? body : JSON.stringify(body))
 
-/** Replies by the end of the path, e.g. `client/config`. A request without a reply left is a defect. */
+/** Replies by the end of the path, e.g. `client/config`. A request with no reply left is a defect. */
 export const layer = (
   replies: Readonly<Record<string, ReadonlyArray<Reply>>>,
 ): Layer.Layer<HttpClient.HttpClient | HttpScript> =>

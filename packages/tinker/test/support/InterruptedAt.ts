@@ -1,7 +1,7 @@
 import { Effect, type Exit, Fiber, FiberId, Scheduler } from "effect"
 
 class Interrupting implements Scheduler.Scheduler {
-  /** How many steps the fiber has made. */
+  /** The number of steps the fiber has run. */
   steps = 0
   victim: Fiber.RuntimeFiber<unknown, unknown> | undefined
   private readonly at: number
@@ -21,7 +21,7 @@ class Interrupting implements Scheduler.Scheduler {
   }
 }
 
-/** Runs the effect in a fiber of its own, which yields before its n-th step, and is interrupted there. */
+/** Runs the effect in its own fiber, which yields before its n-th step and is interrupted there. */
 export const interruptedAt = <A, E, R>(
   at: number,
   effect: Effect.Effect<A, E, R>,

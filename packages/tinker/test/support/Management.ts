@@ -1,4 +1,4 @@
-/** The management clients on a scripted server that knows no sessions: opening one would be a defect. */
+/** The management clients on a scripted server without sessions: opening one would be a defect. */
 import { Effect, Layer, Logger, Redacted } from "effect"
 import { type AdminClient, RateLimiter, type RestClient, Tinker, TinkerConfig } from "effect-tinker"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
@@ -24,12 +24,12 @@ export const layer = (replies: Replay.Replies, values: TinkerConfig.Values = {})
 export const run = <A, E>(program: Effect.Effect<A, E, Env>, replies: Replay.Replies, values?: TinkerConfig.Values) =>
   program.pipe(Effect.provide(layer(replies, values)), VirtualTime.run)
 
-/** The requests so far, but for those of the start. */
+/** The requests so far, except those at start-up. */
 export const sent = Effect.map(HttpScript.HttpScript, ({ seen }) =>
   seen.filter(({ path }) => !/\/(client\/config|auth\/token)$/.test(path)),
 )
 
-/** What a program sends for a recording, both in the same form. */
+/** The requests of a program and of a recording, both in the same form. */
 export const replayed = <A, E>(file: Replay.VectorFile, program: Effect.Effect<A, E, Env>) =>
   run(
     Effect.gen(function* () {
@@ -51,7 +51,7 @@ export const replayed = <A, E>(file: Replay.VectorFile, program: Effect.Effect<A
     Replay.answersOf(file),
   )
 
-/** Version 0.25.0 did not tell its methods; keys of others stand as a word. */
+/** Version 0.25.0 did not send its method names; credentials of others are recorded as placeholders. */
 const comparable = (file: string, headers: Readonly<Record<string, string>>) =>
   Object.fromEntries(
     Object.entries(headers)

@@ -62,7 +62,7 @@ export const vector = (file: `${"vectors" | "vectors-0.25.0"}/${string}.json`): 
 
 export const pathOf = (request: string): string => request.replace(/^[A-Z]+ \/(api\/v1\/)?/, "")
 
-/** The recorded answers as replies by path; start-up calls that the recording left out get an empty object. */
+/** The recorded answers as replies by path; start-up calls missing from the recording get an empty object. */
 export const replies = (script: Behaviour["script"]): Record<string, Array<Reply>> => {
   const result: Record<string, Array<Reply>> = {}
   for (const { body, delaySeconds, dropConnection, headers, status, ...answer } of script) {
@@ -79,7 +79,7 @@ export const replies = (script: Behaviour["script"]): Record<string, Array<Reply
   return result
 }
 
-/** The class of the reference's exception and the tag that stands for it here. */
+/** The exception classes of the reference and the corresponding tags. */
 export const tagOf: Readonly<Record<string, string>> = {
   APIConnectionError: "Unavailable",
   APIResponseValidationError: "UnexpectedResponse",

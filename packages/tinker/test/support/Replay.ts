@@ -1,4 +1,4 @@
-/** Recordings as a server for the clients, and what we send to it in the words of the recordings. */
+/** Serves recordings to the clients, and converts our requests to the form of the recordings. */
 import { fromBinary } from "@bufbuild/protobuf"
 import { Effect, Layer, Logger, type Scope } from "effect"
 import { type ServiceClient, type TinkerConfig } from "effect-tinker"
@@ -41,7 +41,7 @@ const byPath = (answers: ReadonlyArray<RecordedAnswer>): Record<string, Array<Ht
   return replies
 }
 
-/** The answers of a vector, by path. */
+/** The answers in a vector, by path. */
 export const answersOf = (file: VectorFile): Record<string, Array<HttpScript.Reply>> =>
   byPath(
     exchangesOf(file).map(({ request, response }) => ({
@@ -50,7 +50,7 @@ export const answersOf = (file: VectorFile): Record<string, Array<HttpScript.Rep
     })),
   )
 
-/** The answers of a behaviour, by path. */
+/** The answers in a behavior, by path. */
 export const scriptOf = (file: BehaviourFile): Record<string, Array<HttpScript.Reply>> =>
   byPath(Recorded.behaviour(file).script.map((answer) => ({ ...answer, path: Recorded.pathOf(answer.for) })))
 
@@ -66,7 +66,7 @@ const session: Replies = {
 
 const quiet = Logger.remove(Logger.defaultLogger)
 
-/** Runs a program on these answers and the usual ones to what goes on around it. */
+/** Runs a program on these answers and the usual answers to session requests. */
 export const run = <A, E>(
   program: Effect.Effect<A, E, ServiceClient.ServiceClient | HttpScript.HttpScript | Scope.Scope>,
   replies: Replies,
@@ -80,7 +80,7 @@ export const run = <A, E>(
 const isBackground = ({ path }: HttpScript.Seen): boolean =>
   /\/(client\/\w+|create_session|\w+_heartbeat|finish)$/.test(path)
 
-/** What an effect sends, and how it ends. */
+/** The requests of an effect, and how it ends. */
 export const watched = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const { seen } = yield* HttpScript.HttpScript
@@ -91,7 +91,7 @@ export const watched = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     return { requests, result, times: requests.map(({ at }) => at - start) }
   })
 
-/** By the generated reader, which knows nothing of how we write. */
+/** Decodes with the generated reader, which is independent of our encoder. */
 export const readPass = (bytes: Uint8Array): Proto.ForwardBackwardRequest =>
   fromBinary(Proto.ForwardBackwardRequestSchema, Uint8Array.from(bytes))
 
@@ -102,7 +102,7 @@ const bodyOf = (request: HttpScript.Seen): unknown => {
   return request.body === "" ? null : (JSON.parse(request.body) as unknown)
 }
 
-/** Names of ours, of our machine, and what we can read; the length was not recorded. */
+/** Headers with our own names, our platform and our encodings; the length was not recorded. */
 const ourOwn =
   /^(user-agent|accept-encoding|content-length|x-stainless-(arch|async|os|package-version|runtime|runtime-version))$/
 
@@ -112,7 +112,7 @@ const placeholders: Readonly<Record<string, string>> = {
   "x-tinker-create-promise-roundtrip-time": "<FLOAT_SECONDS>",
 }
 
-/** Our version stands where theirs does. */
+/** Our version in place of the reference's. */
 const valueOf = (name: string, value: string): string =>
   placeholders[name] ?? (name === "x-sdk-version" && value === version ? "0.36.0" : value)
 
@@ -123,7 +123,7 @@ const headersOf = (headers: Readonly<Record<string, string | undefined>>) =>
     ),
   )
 
-/** A request as a vector has it. */
+/** A request in the form of a vector. */
 export const asVector = (request: HttpScript.Seen) => ({
   method: request.method,
   path: request.path,
@@ -131,7 +131,7 @@ export const asVector = (request: HttpScript.Seen) => ({
   body: bodyOf(request),
 })
 
-/** The requests of a vector, in the same form. */
+/** The requests in a vector, in the same form. */
 export const requestsOf = (file: VectorFile) =>
   exchangesOf(file).map(({ request }) => ({
     method: request.method,
@@ -151,7 +151,7 @@ const trimmed = ({ data, forwardOnly, lossFn, modelId, seqId }: Proto.ForwardBac
 const present = (fields: Readonly<Record<string, unknown>>) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined && value !== null))
 
-/** Requests as a behaviour has them. Keys are told apart by the order of their first appearance. */
+/** Requests in the form of a behavior. Keys are numbered by first appearance. */
 export const asBehaviour = (requests: ReadonlyArray<HttpScript.Seen>) => {
   const keys = [...new Set(requests.flatMap(({ headers }) => headers["x-idempotency-key"] ?? []))]
   return requests.map((request) => {
@@ -173,13 +173,13 @@ export const asBehaviour = (requests: ReadonlyArray<HttpScript.Seen>) => {
   })
 }
 
-/** The requests of a behaviour without their times. */
+/** The requests in a behavior without their times. */
 export const recordedBy = (file: BehaviourFile) =>
   Recorded.behaviour(file).expect.requests.map((request) => present({ ...request, t: undefined }))
 
 /**
- * Requests of a behaviour with the polls last and the keys counted anew: polling goes on behind the submissions, and its
- * place among them is a matter of timing.
+ * The requests in a behavior with the polls last and the keys renumbered: polling runs concurrently with submissions,
+ * and its place among them depends on timing.
  */
 export const submissionsFirst = (requests: ReadonlyArray<Readonly<Record<string, unknown>>>) => {
   const isPoll = ({ request }: Readonly<Record<string, unknown>>) => request === "POST /api/v1/retrieve_future"
@@ -188,6 +188,6 @@ export const submissionsFirst = (requests: ReadonlyArray<Readonly<Record<string,
   return sorted.map((request) => ({ ...request, idempotencyKey: keys.indexOf(request["idempotencyKey"]) }))
 }
 
-/** A recorded result as JSON of ours would have it. */
+/** A recorded result in the encoded form of our result. */
 export const untyped = (result: unknown): unknown =>
   JSON.parse(JSON.stringify(result), (key, value: unknown) => (key === "$type" ? undefined : value))

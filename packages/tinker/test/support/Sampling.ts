@@ -1,4 +1,4 @@
-/** All that a sampling client needs, on a scripted server. */
+/** Everything a sampling client needs, on a scripted server. */
 import { Context, Effect, identity, Layer, Redacted, Schema, Stream } from "effect"
 import { ApiFuture, RateLimiter, TinkerConfig } from "effect-tinker"
 import * as Session from "effect-tinker/Session"
@@ -10,7 +10,7 @@ import * as HttpScript from "./HttpScript.ts"
 
 export type Replies = Readonly<Record<string, ReadonlyArray<HttpScript.Reply>>>
 
-/** A sample as the recorded server answers it: tokens 101, 102, 103. */
+/** The recorded server's answer to a sample: tokens 101, 102, 103. */
 export const sampleBytes = Buffer.from("ChwSDGUAAABmAAAAZwAAABoMAAAAvwAAgL4AAAC+", "base64")
 
 export const protobuf = (bytes: Uint8Array): HttpScript.Reply => ({
@@ -47,7 +47,7 @@ const transport = (replies: Replies, values: TinkerConfig.Values) =>
 export const sessionless = (replies: Replies, values: TinkerConfig.Values = {}) =>
   Layer.merge(transport(replies, values), RateLimiter.layer)
 
-/** With a session, and no limiter yet. */
+/** With a session, but without a limiter. */
 export const unlimited = (replies: Replies, values: TinkerConfig.Values = {}) =>
   Layer.provideMerge(ApiFuture.layer, Layer.provideMerge(Session.layer(), transport(replies, values)))
 
@@ -56,7 +56,7 @@ export const layer = (replies: Replies, values: TinkerConfig.Values = {}) =>
 
 export const samplingSession: SamplingClient.Target = { samplingSessionId: "sess-0001:sample:0" }
 
-/** What a client of that sampling session would give to another process. */
+/** The handle that a client of the sampling session would give to another process. */
 export const handle = (
   flags: Partial<Flags.ClientConfig> = {},
   baseUrl = "http://server",
@@ -75,7 +75,7 @@ export const handle = (
 class First extends Context.Tag("test/First")<First, SamplingClient.Service>() {}
 class Second extends Context.Tag("test/Second")<Second, SamplingClient.Service>() {}
 
-/** The client of a layer that is used at two places of one program. */
+/** The clients of a layer that is used in two places of one program. */
 export const twice = <E, R>(layer: Layer.Layer<SamplingClient.SamplingClient, E, R>) => {
   const tag = SamplingClient.SamplingClient
   return Effect.all([First, Second]).pipe(
@@ -85,7 +85,7 @@ export const twice = <E, R>(layer: Layer.Layer<SamplingClient.SamplingClient, E,
   )
 }
 
-/** Watches a stream of states in the background; what it has seen so far. */
+/** Watches a stream of states in the background; returns the states seen so far. */
 export const watch = (states: Stream.Stream<ApiFuture.QueueState>) =>
   Effect.gen(function* () {
     const seen: Array<string> = []

@@ -1,4 +1,4 @@
-/** Runs a program from now on in time that passes by itself: with `TestClock`, each step would take real time. */
+/** Runs a program in virtual time from now on: with `TestClock`, each step would take real time. */
 import { Clock, Effect } from "effect"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 

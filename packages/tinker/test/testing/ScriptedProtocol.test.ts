@@ -13,8 +13,8 @@ const { kinds } = ApiFuture
 const { ScriptedServer: Server } = ScriptedServer
 const { failure } = Rig
 
-describe("kinds of servers", () => {
-  it.effect("json: a pass in protobuf is refused, the same number in JSON is not", () =>
+describe("ScriptedServer options", () => {
+  it.effect("a scripted JSON server rejects a pass in protobuf and accepts the same number in JSON", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -30,7 +30,7 @@ describe("kinds of servers", () => {
     ),
   )
 
-  it.effect("protobuf: a pass in JSON is refused, and there is no other path for a forward pass", () =>
+  it.effect("a scripted protobuf server rejects a pass in JSON and has no separate path for forward passes", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -58,7 +58,7 @@ describe("kinds of servers", () => {
   const parsed = ({ body }: ScriptedServer.Answer): unknown =>
     JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body))
 
-  it.effect("older than a field: it is refused, in the words of a framework", () =>
+  it.effect("a scripted server without a field rejects it with a validation error", () =>
     Effect.gen(function* () {
       yield* post("create_session", { sdk_version: "1" })
       const model = { session_id: "sess-0001", model_seq_id: 0, base_model: "m" }
@@ -78,7 +78,7 @@ describe("kinds of servers", () => {
     }).pipe(Effect.provide(ScriptedServer.layer({ unknownFields: ["optimizer_config"] }))),
   )
 
-  it.effect("strict or not: fields that nobody knows are refused or ignored", () =>
+  it.effect("a strict scripted server rejects unknown fields, and others ignore them", () =>
     Effect.gen(function* () {
       const beat = post("session_heartbeat", { session_id: "sess-0001", mood: "good" })
       yield* post("create_session", { sdk_version: "1" })
@@ -89,7 +89,7 @@ describe("kinds of servers", () => {
       expect(parsed(refused)).toMatchObject({
         detail: [{ type: "extra_forbidden", loc: ["body", "mood"], input: "good" }],
       })
-      // What the SDK itself sends is known.
+      // The fields that the SDK sends are known.
       expect(
         (yield* post("create_model", {
           session_id: "sess-0001",
@@ -103,7 +103,7 @@ describe("kinds of servers", () => {
     }).pipe(Effect.provide(ScriptedServer.layer())),
   )
 
-  it.effect("a heartbeat is what its schema says, however it is said", () =>
+  it.effect("a scripted server validates heartbeats as their schema does", () =>
     Effect.gen(function* () {
       const { configure, sessions } = yield* Server
       yield* post("create_session", { sdk_version: "1" })
@@ -129,7 +129,7 @@ describe("kinds of servers", () => {
     }).pipe(Effect.provide(ScriptedServer.layer())),
   )
 
-  it.effect("tell what is wrong with a body", () =>
+  it.effect("a scripted server describes what is wrong with a body", () =>
     Effect.gen(function* () {
       expect(parsed(yield* post("session_heartbeat", {}))).toEqual({
         detail: [{ type: "missing", loc: ["body", "session_id"], msg: "Field required", input: null }],
@@ -152,7 +152,7 @@ describe("kinds of servers", () => {
     }).pipe(Effect.provide(ScriptedServer.layer())),
   )
 
-  it.effect("accept with the status and the ids they like", () =>
+  it.effect("a scripted server accepts requests with the configured status and ids", () =>
     Effect.forEach(
       [
         [200, "decimal", "1"],
@@ -180,7 +180,7 @@ describe("kinds of servers", () => {
     ),
   )
 
-  it.effect("have doors: keys, and tokens that expire", () => {
+  it.effect("a scripted server checks keys, and tokens that expire", () => {
     const ask = Effect.all([Rig.call(Api.health, {}), Rig.call(Api.getServerCapabilities, {})])
     const layer = (key: string, options: ScriptedServer.Options) =>
       Transport.layer.pipe(
@@ -203,7 +203,7 @@ describe("kinds of servers", () => {
         const tokens = (yield* server.requests).map(({ headers }) => headers["x-api-key"] ?? "")
         const first = tokens.at(-1) ?? ""
         expect(first.startsWith("eyJ")).toBe(true)
-        // Long after its time, nobody lets it in.
+        // Long after its expiry the token is rejected.
         yield* Effect.sleep("2 hours")
         const late = yield* server.handle({
           method: "GET",
@@ -217,7 +217,7 @@ describe("kinds of servers", () => {
     }).pipe(VirtualTime.run)
   })
 
-  it.effect("say what they can do, and take what they are told", () =>
+  it.effect("a scripted server reports its capabilities and accepts telemetry", () =>
     Rig.run(
       Effect.gen(function* () {
         const { supportedModels } = yield* Rig.call(Api.getServerCapabilities, {})
@@ -230,7 +230,7 @@ describe("kinds of servers", () => {
     ),
   )
 
-  it.effect("share nothing", () =>
+  it.effect("scripted servers share no state", () =>
     Effect.gen(function* () {
       const [first, second] = yield* Effect.all([ScriptedServer.make(), ScriptedServer.make()])
       yield* Effect.provideService(post("create_session", { sdk_version: "1" }), Server, first)
@@ -254,7 +254,7 @@ interface Exchange {
   }
 }
 
-/** Conversations of the reference SDK with a server; some are of one request, some of none. */
+/** Recorded conversations of the reference SDK with a server; some have one request, some none. */
 const recordings = readdirSync(new URL("../../../../test/wire/vectors", import.meta.url)).map((file) => {
   const vector: unknown = Recorded.vector(`vectors/${file}` as `vectors/${string}.json`)
   const { exchanges, request, response } = vector as Partial<Exchange> & {
@@ -269,8 +269,8 @@ const decoder = new TextDecoder()
 const bytesOf = ({ bodyBase64, bodyText }: Exchange["request"]): Uint8Array =>
   bodyBase64 === undefined ? encoder.encode(bodyText ?? "") : Buffer.from(bodyBase64, "base64")
 
-/** What a recorded request says was there before: under the same names, because the server gives the same. */
-const furnish = (server: ScriptedServer.Service, request: Exchange["request"]) =>
+/** Creates what a recorded request refers to; the names match because the server numbers the same way. */
+const prepareFor = (server: ScriptedServer.Service, request: Exchange["request"]) =>
   Effect.gen(function* () {
     const create = (path: string, body: object) =>
       server.handle({
@@ -288,7 +288,7 @@ const furnish = (server: ScriptedServer.Service, request: Exchange["request"]) =
       yield* create("create_sampling_session", { ...session, sampling_session_seq_id: Number(sampler) })
   })
 
-/** Of an object; a sampler tells the path of its weights only if it has one. */
+/** The keys of an object; a sampler has the path of its weights only if it has one. */
 const keysOf = (value: unknown): ReadonlyArray<string> =>
   Predicate.isRecord(value) ? Object.keys(value).filter((key) => key !== "model_path") : []
 
@@ -298,10 +298,10 @@ const results: Readonly<Record<string, (bytes: Uint8Array) => Either.Either<unkn
   Sample: SampleResult.fromProtobuf,
 }
 
-// Weights of another server, which this one never saw.
+// Weights of another server, unknown to this one.
 const isForeign = (request: Exchange["request"]) => decoder.decode(bytesOf(request)).includes("tinker://run-1/")
 
-/** Plays a recorded client against a server; gives the operations that it used, and tells what was answered wrongly. */
+/** Plays a recorded client against a server; returns the operations it used and reports wrong answers. */
 const replay = (exchanges: ReadonlyArray<Exchange>) =>
   Effect.gen(function* () {
     const server = yield* ScriptedServer.make({
@@ -320,9 +320,9 @@ const replay = (exchanges: ReadonlyArray<Exchange>) =>
     })
     for (const { request, response } of exchanges) {
       const { headers, method, path } = request
-      // A server that says nothing of zstd is not sent it.
+      // A server that does not announce zstd is not sent it.
       if (headers["content-encoding"] !== undefined) continue
-      yield* furnish(server, request)
+      yield* prepareFor(server, request)
       const isPoll = path.endsWith("/retrieve_future") || path.endsWith("/cancel_future")
       const asked: unknown = isPoll ? JSON.parse(request.bodyText ?? "") : undefined
       const id = Predicate.isRecord(asked) ? ids.get(asked["request_id"]) : undefined
@@ -341,23 +341,23 @@ const replay = (exchanges: ReadonlyArray<Exchange>) =>
         expect(Either.isRight(results[type](answer.body as Uint8Array))).toBe(true)
         continue
       }
-      const told: unknown = JSON.parse(String(answer.body))
+      const answerBody: unknown = JSON.parse(String(answer.body))
       if (!operation.startsWith("client/") && type !== "OptimStep")
-        expect([operation, type, keysOf(told)]).toEqual([
+        expect([operation, type, keysOf(answerBody)]).toEqual([
           operation,
           type,
           expect.arrayContaining([...keysOf(response.body)]),
         ])
-      if (Predicate.isRecord(told) && Predicate.isRecord(response.body) && "request_id" in response.body) {
-        ids.set(response.body["request_id"], String(told["request_id"]))
-        if (isForeign(request)) foreign.add(String(told["request_id"]))
+      if (Predicate.isRecord(answerBody) && Predicate.isRecord(response.body) && "request_id" in response.body) {
+        ids.set(response.body["request_id"], String(answerBody["request_id"]))
+        if (isForeign(request)) foreign.add(String(answerBody["request_id"]))
       }
     }
     return seen
   }).pipe(Effect.scoped)
 
-describe("recorded requests", () => {
-  it.effect("are understood, and answered in the same shape", () =>
+describe("recorded requests to a scripted server", () => {
+  it.effect("a scripted server understands recorded requests and answers in the same shape", () =>
     Effect.gen(function* () {
       const seen = (yield* Effect.forEach(recordings, replay)).flat()
       expect(seen.length).toBeGreaterThan(200)

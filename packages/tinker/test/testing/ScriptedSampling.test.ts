@@ -27,8 +27,8 @@ const sample = (samplingSessionId: string, question: Question) =>
 
 const tokens = ({ sequences }: SampleResult.SampleResult) => sequences.map(({ tokens }) => [...tokens])
 
-describe("samples", () => {
-  it.effect("are the same for the same question", () =>
+describe("ScriptedServer samples", () => {
+  it.effect("a scripted server gives the same sample for the same request", () =>
     Rig.run(
       Effect.gen(function* () {
         const sampler = yield* base
@@ -50,7 +50,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("are what the script says", () =>
+  it.effect("a scripted server returns the samples of its script", () =>
     Rig.run(
       Effect.gen(function* () {
         const sampler = yield* base
@@ -76,7 +76,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("carry all that can be asked for, in JSON as in protobuf", () =>
+  it.effect("scripted samples have all optional results, in JSON and in protobuf", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -128,24 +128,26 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("know the log probabilities of the end of a prompt, and on some servers not those of its beginning", () =>
-    Rig.run(
-      Effect.gen(function* () {
-        const server = yield* Server
-        const sampler = yield* base
-        const ask = (question: Question) =>
-          Effect.map(sample(sampler, { promptLogprobs: true, ...question }), ({ promptLogprobs }) =>
-            SampleResult.toNullable(Option.getOrThrow(promptLogprobs)).map((value) => value !== null),
-          )
-        expect(yield* ask({ seqId: 0, promptLogprobsLastN: 2 })).toEqual([false, false, true, true])
-        expect(yield* ask({ seqId: 1, promptLogprobsLastN: 9 })).toEqual([false, true, true, true])
-        yield* server.configure({ promptLogprobsShort: true })
-        expect(yield* ask({ seqId: 2 })).toEqual([true, true, true])
-      }),
-    ),
+  it.effect(
+    "a scripted server returns prompt log probabilities for the last tokens, and optionally without the first token",
+    () =>
+      Rig.run(
+        Effect.gen(function* () {
+          const server = yield* Server
+          const sampler = yield* base
+          const ask = (question: Question) =>
+            Effect.map(sample(sampler, { promptLogprobs: true, ...question }), ({ promptLogprobs }) =>
+              SampleResult.toNullable(Option.getOrThrow(promptLogprobs)).map((value) => value !== null),
+            )
+          expect(yield* ask({ seqId: 0, promptLogprobsLastN: 2 })).toEqual([false, false, true, true])
+          expect(yield* ask({ seqId: 1, promptLogprobsLastN: 9 })).toEqual([false, true, true, true])
+          yield* server.configure({ promptLogprobsShort: true })
+          expect(yield* ask({ seqId: 2 })).toEqual([true, true, true])
+        }),
+      ),
   )
 
-  it.effect("have ids for their sequences, if the server is new enough", () =>
+  it.effect("scripted samples have sequence ids unless the server is configured without them", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -160,7 +162,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("are drawn once, however often the same number comes", () =>
+  it.effect("a sample with a repeated number is drawn once", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -176,7 +178,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("are worked on side by side", () =>
+  it.effect("a scripted server works on samples concurrently", () =>
     Rig.run(
       Effect.gen(function* () {
         const sampler = yield* base
@@ -191,7 +193,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("can be cancelled", () =>
+  it.effect("scripted samples can be canceled", () =>
     Rig.run(
       Effect.gen(function* () {
         const samplingSessionId = yield* base
@@ -204,7 +206,7 @@ describe("samples", () => {
     ),
   )
 
-  it.effect("can be waited for all at once", () =>
+  it.effect("retrieveFutures returns finished samples as they complete", () =>
     Rig.run(
       Effect.gen(function* () {
         const samplingSessionId = yield* base
@@ -219,7 +221,7 @@ describe("samples", () => {
         expect(yield* Clock.currentTimeMillis).toBe(10_000)
         const second = yield* ask(first.cursor)
         expect(second.completions.map(({ requestId, state }) => [requestId, state])).toEqual([[b.requestId, "failed"]])
-        // Held, and then nothing.
+        // Held, and then empty.
         expect(yield* ask(second.cursor)).toMatchObject({ completions: [], cursor: 2 })
         expect(yield* Clock.currentTimeMillis).toBe(50_000)
       }),
@@ -228,11 +230,11 @@ describe("samples", () => {
   )
 })
 
-describe("samplers", () => {
+describe("ScriptedServer samplers", () => {
   it.effect.each([
     ["canonical", "tinker://sess-0001:train:0/sampler_weights/mine"],
     ["two-part", "tinker://sess-0001:train:0/mine"],
-  ] as const)("are made of saved weights: %s", ([samplerPath, path]) =>
+  ] as const)("scripted samplers are created from saved weights: %s", ([samplerPath, path]) =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -249,7 +251,7 @@ describe("samplers", () => {
         })
         const ephemeral = yield* keep(2, 1)
         expect(ephemeral.samplingSessionId).toBe("sess-0001:sample:1")
-        // The same weights sample the same, others do not.
+        // Equal weights give equal samples, different weights do not.
         yield* Rig.submitPass(modelId, 3)
         yield* Rig.submitStep(modelId, 4)
         const later = yield* keep(5, 2)
@@ -263,7 +265,7 @@ describe("samplers", () => {
     ),
   )
 
-  it.effect("are made once, joined and not found", () =>
+  it.effect("a scripted sampler is created once, can be joined, and is NotFound if missing", () =>
     Rig.run(
       Effect.gen(function* () {
         const id = yield* base

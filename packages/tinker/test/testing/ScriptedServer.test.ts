@@ -11,8 +11,8 @@ const { ScriptedServer: Server } = ScriptedServer
 
 const { failure } = Rig
 
-describe("a session", () => {
-  it.effect("is created, kept alive and finished", () =>
+describe("ScriptedServer sessions", () => {
+  it.effect("a scripted session is created, kept alive and finished", () =>
     Effect.gen(function* () {
       const seen = yield* Rig.run(
         Effect.gen(function* () {
@@ -39,7 +39,7 @@ describe("a session", () => {
     }),
   )
 
-  it.effect("tells flags and messages", () =>
+  it.effect("a scripted server sends flags and messages", () =>
     Rig.run(
       Effect.gen(function* () {
         const session = yield* Session.Session
@@ -56,7 +56,7 @@ describe("a session", () => {
     ),
   )
 
-  it.effect("lives under TestClock, too", () =>
+  it.effect("a scripted server works with TestClock", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const modelId = yield* Rig.createModel()
@@ -71,7 +71,7 @@ describe("a session", () => {
     }).pipe(Effect.provide(Rig.layer({ work: ({ operation }) => (operation === "optim_step" ? "10 seconds" : 0) }))),
   )
 
-  it.effect("lasts ten hours of storms and outages, in no time", () =>
+  it.effect("ten hours with rate limits and outages pass instantly in virtual time", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -90,7 +90,7 @@ describe("a session", () => {
         expect(
           Option.isNone((yield* Stream.runHead(session.heartbeats)).pipe(Option.flatMap(({ failure }) => failure))),
         ).toBe(true)
-        // Refused ones are no heartbeats; those that were not answered are.
+        // Rejected heartbeats don't count; unanswered ones do.
         const [state] = yield* server.sessions
         const refused = (yield* server.requestsTo("session_heartbeat")).filter(({ answered }) => answered !== 200)
         expect(refused.length).toBeGreaterThan(3)
@@ -101,7 +101,7 @@ describe("a session", () => {
         faults: [
           { after: "1 hour", for: "3 minutes", status: 429, headers: { "retry-after": "20" } },
           { after: "3 hours", for: "2 minutes", status: 503 },
-          // Shorter than what ten retries last at least.
+          // Shorter than the minimum duration of ten retries.
           { after: "7 hours", for: "40 seconds", drop: "before" },
         ],
       },
@@ -109,23 +109,25 @@ describe("a session", () => {
   )
 })
 
-describe("sequence numbers", () => {
-  it.effect("dedupe: the same again is the same request, another body is a conflict", () =>
-    Rig.run(
-      Effect.gen(function* () {
-        const modelId = yield* Rig.createModel()
-        const first = yield* Rig.submitStep(modelId, 1)
-        expect(yield* Rig.submitStep(modelId, 1)).toEqual(first)
-        expect(yield* failure(Rig.submitStep(modelId, 1, 1))).toBe("RequestRejected Conflict")
-        expect(yield* failure(Rig.submitStep(modelId, 0))).toBe("RequestRejected Conflict")
-        yield* Rig.stepped(first)
-        expect(yield* Rig.submitStep(modelId, 1)).toEqual(first)
-        expect((yield* Rig.model).weights.steps).toBe(1)
-      }),
-    ),
+describe("ScriptedServer sequence numbers", () => {
+  it.effect(
+    "dedupe mode: an equal request with a used number is the same request, and a different one is a conflict",
+    () =>
+      Rig.run(
+        Effect.gen(function* () {
+          const modelId = yield* Rig.createModel()
+          const first = yield* Rig.submitStep(modelId, 1)
+          expect(yield* Rig.submitStep(modelId, 1)).toEqual(first)
+          expect(yield* failure(Rig.submitStep(modelId, 1, 1))).toBe("RequestRejected Conflict")
+          expect(yield* failure(Rig.submitStep(modelId, 0))).toBe("RequestRejected Conflict")
+          yield* Rig.stepped(first)
+          expect(yield* Rig.submitStep(modelId, 1)).toEqual(first)
+          expect((yield* Rig.model).weights.steps).toBe(1)
+        }),
+      ),
   )
 
-  it.effect("dedupe: later numbers wait for the first", () =>
+  it.effect("dedupe mode: later numbers wait for the first", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -144,7 +146,7 @@ describe("sequence numbers", () => {
     ),
   )
 
-  it.effect("nextOnly: only the next one, used only by what succeeds", () =>
+  it.effect("nextOnly mode: only the next number is accepted, and only a success uses it", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -153,7 +155,7 @@ describe("sequence numbers", () => {
         expect(conflict).toMatchObject({ reason: "Conflict", detail: "Sequence conflict: expected 1, got 2" })
         yield* Effect.flatMap(Rig.submitStep(modelId, 1), Rig.stepped)
         expect(yield* failure(Rig.submitStep(modelId, 1))).toBe("RequestRejected Conflict")
-        // The one that fails leaves its number.
+        // The failed request leaves its number unused.
         yield* server.fault({ on: "optim_step", failFuture: { error: "no memory", category: "server" } })
         expect(yield* failure(Effect.flatMap(Rig.submitStep(modelId, 2), Rig.stepped))).toBe("RequestFailed Server")
         expect(yield* failure(Rig.submitStep(modelId, 3))).toBe("RequestRejected Conflict")
@@ -164,7 +166,7 @@ describe("sequence numbers", () => {
     ),
   )
 
-  it.effect("nextOnly: one after another while they run, until one of them fails", () =>
+  it.effect("nextOnly mode: numbers are accepted in order while earlier requests run, until one fails", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -185,7 +187,7 @@ describe("sequence numbers", () => {
     ),
   )
 
-  it.effect("anything: every one as it comes", () =>
+  it.effect("anything mode: every number is accepted", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -198,7 +200,7 @@ describe("sequence numbers", () => {
 
   const rejected = { on: "optim_step", nth: 2, status: 400, body: { detail: "no" } } as const
 
-  it.effect.each(["dedupe", "nextOnly"] as const)("%s: a rejected request leaves its number", (mode) =>
+  it.effect.each(["dedupe", "nextOnly"] as const)("%s mode: a rejected request leaves its number unused", (mode) =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -211,21 +213,23 @@ describe("sequence numbers", () => {
     ),
   )
 
-  it.effect.each(["dedupe", "nextOnly"] as const)("%s: or uses it, on some servers", (mode) =>
-    Rig.run(
-      Effect.gen(function* () {
-        const modelId = yield* Rig.createModel()
-        yield* Rig.submitStep(modelId, 1)
-        expect(yield* failure(Rig.submitStep(modelId, 2))).toBe("RequestRejected BadRequest")
-        expect(yield* failure(Rig.submitStep(modelId, 2, 1))).toBe("RequestRejected Conflict")
-        yield* Effect.flatMap(Rig.submitStep(modelId, 3), Rig.stepped)
-        expect(yield* Rig.applied).toEqual([1, 3])
-      }),
-      { mode, rejectedUsesNumber: true, faults: [rejected], work: mode === "nextOnly" ? "10 seconds" : 0 },
-    ),
+  it.effect.each(["dedupe", "nextOnly"] as const)(
+    "%s mode: a rejected request uses its number if rejectedUsesNumber is set",
+    (mode) =>
+      Rig.run(
+        Effect.gen(function* () {
+          const modelId = yield* Rig.createModel()
+          yield* Rig.submitStep(modelId, 1)
+          expect(yield* failure(Rig.submitStep(modelId, 2))).toBe("RequestRejected BadRequest")
+          expect(yield* failure(Rig.submitStep(modelId, 2, 1))).toBe("RequestRejected Conflict")
+          yield* Effect.flatMap(Rig.submitStep(modelId, 3), Rig.stepped)
+          expect(yield* Rig.applied).toEqual([1, 3])
+        }),
+        { mode, rejectedUsesNumber: true, faults: [rejected], work: mode === "nextOnly" ? "10 seconds" : 0 },
+      ),
   )
 
-  it.effect("dedupe: a number that is used up sets free those that waited for it", () =>
+  it.effect("dedupe mode: a used-up number releases the requests that wait for it", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -238,7 +242,7 @@ describe("sequence numbers", () => {
     ),
   )
 
-  it.effect("are those of a model", () =>
+  it.effect("each scripted model has its own sequence numbers", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -254,8 +258,8 @@ describe("sequence numbers", () => {
   )
 })
 
-describe("faults", () => {
-  it.effect("status: an answer in place of the server's, with its headers", () =>
+describe("ScriptedServer faults", () => {
+  it.effect("a status fault replaces the server's answer and headers", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -283,7 +287,7 @@ describe("faults", () => {
     ["before", "Connect", []],
     ["underway", "Disconnected", []],
     ["after", "Disconnected", [1]],
-  ] as const)("drop %s", ([drop, reason, applied]) =>
+  ] as const)("a drop fault loses the connection: %s", ([drop, reason, applied]) =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -294,14 +298,14 @@ describe("faults", () => {
         expect((yield* server.requestsTo("optim_step")).map(({ answered }) => answered)).toEqual(
           Array.from({ length: 11 }, () => drop),
         )
-        // The connection is there again, and the number too.
+        // The connection and the number work again.
         yield* Effect.flatMap(Rig.submitStep(modelId, 1), Rig.stepped)
         expect(yield* Rig.applied).toEqual([1])
       }),
     ),
   )
 
-  it.effect("hang: nothing, until the client gives up", () =>
+  it.effect("a hang fault never answers, so the client times out", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -316,7 +320,7 @@ describe("faults", () => {
     ),
   )
 
-  it.effect("delay: done at once, told late", () =>
+  it.effect("a delay fault applies the request immediately and answers late", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -335,7 +339,7 @@ describe("faults", () => {
     ),
   )
 
-  it.effect("garbage: a success that makes no sense", () =>
+  it.effect("a garbage fault is a successful response with an invalid body", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -347,7 +351,7 @@ describe("faults", () => {
     ),
   )
 
-  it.effect("failFuture: accepted, and then it fails", () =>
+  it.effect("a failFuture fault accepts the request and fails its result", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -366,14 +370,14 @@ describe("faults", () => {
           expect("reason" in error ? `${error._tag} ${error.reason}` : error._tag).toBe(expected)
           expect(error).toMatchObject({ detail: "bad" })
         }
-        // The numbers are used, but nothing was done.
+        // The numbers are used, but nothing was applied.
         expect(yield* Rig.model).toMatchObject({ applied: [], gradient: 0 })
         yield* Effect.flatMap(Rig.submitStep(modelId, outcomes.length + 1), Rig.stepped)
       }),
     ),
   )
 
-  it.effect("expireFuture: done, but the result is gone", () =>
+  it.effect("an expireFuture fault applies the request and loses its result", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -385,35 +389,36 @@ describe("faults", () => {
     ),
   )
 
-  it.effect.each(["408", "try_again"] as const)("stateFor: the reason why it waits, by %s", (pending) =>
-    Rig.run(
-      Effect.gen(function* () {
-        const server = yield* Server
-        const { attach } = yield* ApiFuture.Futures
-        const modelId = yield* Rig.createModel()
-        yield* server.fault({
-          on: "optim_step",
-          stateFor: { queueState: "paused_capacity", reason: "no machine", duration: "2 minutes" },
-        })
-        const { requestId } = yield* Rig.submitStep(modelId, 1)
-        const future = yield* attach(kinds.optimStep, requestId)
-        const states = yield* Stream.runCollect(future.queueState)
-        yield* future.await
-        expect([...states].map(({ reason, since, state }) => [state, Option.getOrNull(reason), since])).toEqual([
-          ["submitted", null, 0],
-          ["paused_capacity", "no machine", 30_000],
-        ])
-        expect(yield* Clock.currentTimeMillis).toBe(120_000)
-        expect((yield* server.requestsTo("retrieve_future")).map(({ answered, at }) => [answered, at])).toContainEqual([
-          pending === "408" ? 408 : 200,
-          60_000,
-        ])
-      }),
-      { pending },
-    ),
+  it.effect.each(["408", "try_again"] as const)(
+    "a stateFor fault reports a queue state and its reason, by %s",
+    (pending) =>
+      Rig.run(
+        Effect.gen(function* () {
+          const server = yield* Server
+          const { attach } = yield* ApiFuture.Futures
+          const modelId = yield* Rig.createModel()
+          yield* server.fault({
+            on: "optim_step",
+            stateFor: { queueState: "paused_capacity", reason: "no machine", duration: "2 minutes" },
+          })
+          const { requestId } = yield* Rig.submitStep(modelId, 1)
+          const future = yield* attach(kinds.optimStep, requestId)
+          const states = yield* Stream.runCollect(future.queueState)
+          yield* future.await
+          expect([...states].map(({ reason, since, state }) => [state, Option.getOrNull(reason), since])).toEqual([
+            ["submitted", null, 0],
+            ["paused_capacity", "no machine", 30_000],
+          ])
+          expect(yield* Clock.currentTimeMillis).toBe(120_000)
+          expect(
+            (yield* server.requestsTo("retrieve_future")).map(({ answered, at }) => [answered, at]),
+          ).toContainEqual([pending === "408" ? 408 : 200, 60_000])
+        }),
+        { pending },
+      ),
   )
 
-  it.effect("endSession: over for all that belongs to it, and for nothing else", () =>
+  it.effect("an endSession fault ends everything in the session, and nothing else", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -430,7 +435,7 @@ describe("faults", () => {
         yield* Rig.call(Api.heartbeat, { sessionId: other.sessionId })
         yield* server.endSession()
         expect(yield* failure(Rig.call(Api.heartbeat, { sessionId: other.sessionId }))).toBe("RequestRejected Gone")
-        // Work that was under way is not done any more.
+        // Work in progress is not applied.
         yield* Effect.sleep("1 minute")
         expect(yield* Rig.applied).toEqual([])
       }),
@@ -438,7 +443,7 @@ describe("faults", () => {
     ),
   )
 
-  it.effect("rateLimit: 429 for a while, with how long to wait", () =>
+  it.effect("rateLimit answers 429 with retry-after for a while", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -456,7 +461,7 @@ describe("faults", () => {
     ),
   )
 
-  it.effect("happen to the requests they are for, in their order, as often as they say", () =>
+  it.effect("faults apply to their requests in order, as often as configured", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -478,7 +483,7 @@ describe("faults", () => {
     ),
   )
 
-  it.effect("happen within their window", () =>
+  it.effect("faults apply only within their window", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -493,8 +498,8 @@ describe("faults", () => {
   )
 })
 
-describe("training", () => {
-  it.effect("gives log probabilities for every target, and the loss that they make", () =>
+describe("ScriptedServer training", () => {
+  it.effect("scripted training returns log probabilities for every target and the matching loss", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -520,7 +525,7 @@ describe("training", () => {
   )
 
   it.effect.prop(
-    "is the same on both wires, and however the data are cut",
+    "scripted training gives the same weights in both encodings and however the data are split",
     {
       datums: FastCheck.array(FastCheck.array(FastCheck.nat(1000), { minLength: 2, maxLength: 5 }), {
         minLength: 1,
@@ -549,7 +554,7 @@ describe("training", () => {
           expect(yield* train(2, "protobuf", [data.slice(0, cut), data.slice(cut)])).toEqual(whole)
           const weights = (yield* server.models).map(({ weights }) => weights)
           expect(weights).toEqual([weights[0], weights[0], weights[0]])
-          // Other data are other weights.
+          // Different data give different weights.
           yield* train(3, "protobuf", [[...data, Rig.datum(1, 2)]])
           expect((yield* server.models)[3]?.weights).not.toEqual(weights[0])
         }),
@@ -557,7 +562,7 @@ describe("training", () => {
     { fastCheck: { numRuns: 10 } },
   )
 
-  it.effect("knows the order of steps, and changes nothing in a forward pass", () =>
+  it.effect("scripted training depends on the order of steps, and a forward pass changes nothing", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -597,7 +602,7 @@ describe("training", () => {
     ),
   )
 
-  it.effect("tells the metrics of the script", () =>
+  it.effect("scripted training returns the metrics of the script", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -610,7 +615,7 @@ describe("training", () => {
     ),
   )
 
-  it.effect.each([0, 10_000])("tells when its script throws, after %d ms", (work) =>
+  it.effect.each([0, 10_000])("a script that throws fails the request, after %d ms", (work) =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -627,7 +632,7 @@ describe("training", () => {
     ),
   )
 
-  it.effect("works on one request of a model after the other", () =>
+  it.effect("a scripted model works on one request after the other", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -643,7 +648,7 @@ describe("training", () => {
     ),
   )
 
-  it.effect("answers a large result by its size first", () =>
+  it.effect("a large scripted result is first answered with its size", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -663,7 +668,7 @@ describe("training", () => {
 
 const sessionId = "sess-0001"
 
-describe("weights", () => {
+describe("ScriptedServer weights", () => {
   /** Two steps, with something between them. */
   const twoSteps = (
     between: (modelId: string) => Effect.Effect<{ readonly modelId: string; readonly seq: number }, unknown, Rig.Rig>,
@@ -696,17 +701,17 @@ describe("weights", () => {
       }),
     )
 
-  it.effect("that are saved and loaded go on as if nothing had been", () =>
+  it.effect("training continues unchanged after scripted weights are saved and loaded", () =>
     Effect.gen(function* () {
       const straight = yield* Rig.run(twoSteps((modelId) => Effect.succeed({ modelId, seq: 3 })))
       expect(straight?.steps).toBe(2)
       expect(yield* Rig.run(resumed(true))).toEqual(straight)
-      // The optimizer's own state is a part of it.
+      // The optimizer state is part of the weights.
       expect(yield* Rig.run(resumed(false))).not.toEqual(straight)
     }),
   )
 
-  it.effect("make a model of their own", () =>
+  it.effect("a new scripted model can be created from saved weights", () =>
     Effect.gen(function* () {
       const straight = yield* Rig.run(twoSteps((modelId) => Effect.succeed({ modelId, seq: 3 })))
       const loaded = yield* Rig.run(
@@ -730,7 +735,7 @@ describe("weights", () => {
     }),
   )
 
-  it.effect("are told about, kept by name, and not found where they are not", () =>
+  it.effect("scripted weights have info, are listed by name, and are NotFound if missing", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server
@@ -755,7 +760,7 @@ describe("weights", () => {
     ),
   )
 
-  it.effect("are unloaded", () =>
+  it.effect("a scripted model can be unloaded", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
@@ -767,7 +772,7 @@ describe("weights", () => {
     ),
   )
 
-  it.effect("make no model if that fails, and one if the same is asked again", () =>
+  it.effect("a failed createModel creates no model, and a repeated one creates it once", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server

@@ -2,9 +2,9 @@ import { describe, expect, it } from "@effect/vitest"
 import { Cause, Clock, DateTime, Deferred, Duration, Effect, Exit, FastCheck, Fiber, Option, Schedule } from "effect"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 
-describe("time that passes by itself", () => {
+describe("VirtualTime", () => {
   it.effect.prop(
-    "wakes everyone when it should, in order",
+    "VirtualTime wakes all sleepers on time and in order",
     { naps: FastCheck.array(FastCheck.integer({ min: 0, max: 50 }), { minLength: 1, maxLength: 20 }) },
     ({ naps }) =>
       Effect.gen(function* () {
@@ -18,14 +18,14 @@ describe("time that passes by itself", () => {
             ),
           { concurrency: "unbounded" },
         )
-        // Of those who wake at the same time, the one who lay down first.
+        // Among those that wake at the same time, the one that went to sleep first.
         const expected = naps.map((nap, index) => [nap, index] as const).toSorted(([a, i], [b, j]) => a - b || i - j)
         expect(woken).toEqual(expected)
       }).pipe(VirtualTime.run),
     { fastCheck: { numRuns: 25 } },
   )
 
-  it.effect("begins where it is told, and has nanoseconds", () =>
+  it.effect("VirtualTime starts at the given time and has nanoseconds", () =>
     Effect.gen(function* () {
       yield* Effect.sleep("1 day")
       expect(DateTime.formatIso(yield* DateTime.now)).toBe("2026-01-02T00:00:00.000Z")
@@ -33,7 +33,7 @@ describe("time that passes by itself", () => {
     }).pipe((program) => VirtualTime.run(program, { startsAt: Date.UTC(2026, 0, 1) })),
   )
 
-  it.effect("does not pass while anyone is at work", () =>
+  it.effect("VirtualTime does not advance while a fiber is running", () =>
     Effect.gen(function* () {
       const busy = Effect.gen(function* () {
         yield* Effect.promise(() => Promise.resolve())
@@ -45,7 +45,7 @@ describe("time that passes by itself", () => {
     }).pipe(VirtualTime.run),
   )
 
-  it.effect("waits for promises that are settled in memory", () =>
+  it.effect("VirtualTime waits for promises that settle in memory", () =>
     Effect.gen(function* () {
       const answered = Effect.promise(() => new Response("hello").arrayBuffer())
       const answer = yield* Effect.timeout(Effect.repeat(answered, Schedule.recurs(20)), "1 millis")
@@ -54,13 +54,13 @@ describe("time that passes by itself", () => {
     }).pipe(VirtualTime.run),
   )
 
-  it.effect("forgets whoever does not sleep any more", () =>
+  it.effect("VirtualTime ignores interrupted sleepers", () =>
     Effect.gen(function* () {
       const sleeper = yield* Effect.fork(Effect.sleep("1 hour"))
       const forever = yield* Effect.fork(Effect.sleep(Duration.infinity))
       yield* Effect.sleep("1 second")
       yield* Fiber.interrupt(sleeper)
-      // Nobody is left for whom time could jump.
+      // No sleeper is left to advance to.
       yield* Effect.promise(() => new Promise((resolve) => setImmediate(() => setImmediate(resolve))))
       expect(yield* Clock.currentTimeMillis).toBe(1_000)
       yield* Effect.timeout(Effect.never, "1 minute").pipe(Effect.ignore)
@@ -69,7 +69,7 @@ describe("time that passes by itself", () => {
     }).pipe(VirtualTime.run),
   )
 
-  it.effect("gives timeouts, schedules and failures as they are", () =>
+  it.effect("timeouts, schedules and failures work in VirtualTime", () =>
     Effect.gen(function* () {
       const exit = yield* Effect.exit(
         Effect.timeoutFail(Effect.never, { duration: "3 hours", onTimeout: () => "late" }),
@@ -82,7 +82,7 @@ describe("time that passes by itself", () => {
     }).pipe(VirtualTime.run),
   )
 
-  it.effect("is of one program only", () =>
+  it.effect("each program has its own VirtualTime", () =>
     Effect.gen(function* () {
       const met = yield* Deferred.make<number>()
       const first = Effect.zipRight(Effect.sleep("1 hour"), Clock.currentTimeMillis).pipe(

@@ -1,4 +1,4 @@
-/** A scripted server with the lower half of the SDK on it, and short words for what tests do. */
+/** A scripted server with the lower half of the SDK on it, and helpers for tests. */
 import { Effect, Either, Layer, Logger, Redacted } from "effect"
 import { ApiFuture, Loss, Optimizer, type TinkerError, TinkerConfig } from "effect-tinker"
 import * as Api from "effect-tinker/protocol/Api"
@@ -8,7 +8,7 @@ import * as Transport from "effect-tinker/Transport"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 
-/** `provideMerge` alone would build a fresh layer twice: as what is provided, and as what is merged. */
+/** `provideMerge` alone would build a fresh layer twice: once as provided, once as merged. */
 const on =
   <B, E2>(below: Layer.Layer<B, E2>) =>
   <A, E>(above: Layer.Layer<A, E, B>): Layer.Layer<A | B, E | E2> =>
@@ -25,7 +25,7 @@ const quiet = Logger.remove(Logger.defaultLogger)
 
 export type Rig = ScriptedServer.ScriptedServer | Transport.Transport | Session.Session | ApiFuture.Futures
 
-/** Runs a program on a server of its own, in time of its own. */
+/** Runs a program on its own server in its own virtual time. */
 export const run = <A, E>(
   program: Effect.Effect<A, E, Rig>,
   options?: ScriptedServer.Options,
@@ -39,7 +39,7 @@ export const call = <I, A>(
 ): Effect.Effect<A, TinkerError.TinkerError, Transport.Transport> =>
   Effect.flatMap(Transport.Transport, ({ call }) => call(endpoint, input, options))
 
-/** The result of a request that was accepted. */
+/** The result of an accepted request. */
 export const result = <A>(kind: ApiFuture.Kind<A>, { requestId }: { readonly requestId: string }) =>
   Effect.flatMap(ApiFuture.Futures, ({ attach }) => Effect.flatMap(attach(kind, requestId), (future) => future.await))
 
@@ -64,7 +64,7 @@ export const prepare = (...data: ReadonlyArray<ReturnType<typeof datum>>) =>
 
 export const batch = prepare(datum(1, 2, 3, 4), datum(9, 8, 7))
 
-/** Submits; the result is for `result`. */
+/** Submits only; `result` waits for the result. */
 export const submitPass = (modelId: string, seqId: number, data = batch, wire: "protobuf" | "json" = "protobuf") =>
   wire === "json"
     ? call(Api.forwardBackwardJson, { modelId, seqId, batch: data })

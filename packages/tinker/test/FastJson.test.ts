@@ -1,4 +1,4 @@
-/** Answers that come thousands of times are read by hand; the schema says what must come of it. */
+/** Frequent responses are decoded by fast readers, which must agree with their schemas. */
 import { HttpClient } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Either, Redacted, Schema } from "effect"
@@ -57,14 +57,14 @@ const cases = [
   },
 ] as const
 
-it.scoped.each(cases)("as its schema would: $name", ({ answers, bySchema, call, readable }) =>
+it.scoped.each(cases)("the fast JSON reader agrees with the schema: $name", ({ answers, bySchema, call, readable }) =>
   Effect.gen(function* () {
     let answer: unknown
     const client = HttpDirect.offer(
-      HttpClient.make(() => Effect.dieMessage("the long way")),
+      HttpClient.make(() => Effect.dieMessage("HttpClient.execute was used")),
       (request, done) => {
-        const told = request.url.endsWith("/client/config") ? {} : answer
-        const body = new TextEncoder().encode(JSON.stringify(told))
+        const responseBody = request.url.endsWith("/client/config") ? {} : answer
+        const body = new TextEncoder().encode(JSON.stringify(responseBody))
         done({ _tag: "Answered", answer: { status: 200, headers: {}, body } })
         return () => {}
       },
@@ -84,7 +84,7 @@ it.scoped.each(cases)("as its schema would: $name", ({ answers, bySchema, call, 
   }),
 )
 
-it("as its schema would: the result of an update", () => {
+it("the fast JSON reader agrees with the schema: the result of an optimizer step", () => {
   const results: ReadonlyArray<unknown> = [
     { metrics: {} },
     { metrics: { "a:sum": 1, b: -0.5 }, type: "optim_step", more: 1 },

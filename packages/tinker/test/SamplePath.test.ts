@@ -1,4 +1,4 @@
-/** What is sent without a fiber of its own: whatever goes wrong in a callback, its caller hears of it. */
+/** Requests sent without a fiber of their own: an error in a callback always reaches the caller. */
 import { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Layer, Option, Redacted, Scope, TestClock, Tracer } from "effect"
@@ -35,7 +35,7 @@ const served = Effect.map(
       Effect.mapError(handle(request), (cause) => new HttpFailure.Disconnected({ cause })),
 )
 
-/** A client whose requests go through this, and how they go. */
+/** A sampling client whose requests go through `around`. */
 const rig = (
   around: (request: Exchange.Request, handle: Handle) => ReturnType<Handle>,
   wrap: (client: HttpClient.HttpClient) => HttpClient.HttpClient = (client) => client,
@@ -54,7 +54,7 @@ const rig = (
 
 const sample = { prompt: [1, 2, 3], params: { maxTokens: 4 } }
 
-/** A moment later than when it was asked: no answer comes before its request was sent. */
+/** Delays an effect by one turn, so that no answer arrives before its request was sent. */
 const later = <A, E>(effect: Effect.Effect<A, E>) => Effect.zipRight(Effect.yieldNow(), effect)
 
 const isPoll = ({ path }: Exchange.Request) => path.includes("retrieve_future")
@@ -66,13 +66,13 @@ const failure = (effect: Effect.Effect<unknown, TinkerError.FutureError>) =>
     reason: "reason" in error ? error.reason : undefined,
   }))
 
-describe("a sample's caller hears of it", () => {
+describe("errors in callbacks of a sample", () => {
   const deep = `{"error":${"[".repeat(20_000)}${"]".repeat(20_000)}}`
 
   it.scoped.each([
-    ["at once", <A, E>(effect: Effect.Effect<A, E>) => effect],
+    ["immediately", <A, E>(effect: Effect.Effect<A, E>) => effect],
     ["later", later],
-  ] as const)("when the answer to a poll can't be read, which comes %s", ([, when]) =>
+  ] as const)("a sample fails with PollerDied when a poll response that arrives %s can't be decoded", ([, when]) =>
     Effect.gen(function* () {
       const { sampler } = yield* rig((request, handle) =>
         when(
@@ -82,13 +82,13 @@ describe("a sample's caller hears of it", () => {
         ),
       )
       expect(yield* failure(sampler.sample(sample))).toEqual({ _tag: "RequestFailed", reason: "PollerDied" })
-      // As it is where all of it has a fiber.
+      // A submitted sample, which has a fiber, fails the same way.
       const future = yield* sampler.submit.sample(sample)
       expect(yield* failure(future.await)).toEqual({ _tag: "RequestFailed", reason: "PollerDied" })
     }),
   )
 
-  it.scoped("when what a user put around the client throws", () =>
+  it.scoped("a sample fails with PollerDied when a wrapper around the HTTP client throws", () =>
     Effect.gen(function* () {
       const { sampler } = yield* rig(
         (request, handle) => later(handle(request)),
@@ -101,7 +101,7 @@ describe("a sample's caller hears of it", () => {
     }),
   )
 
-  it.scoped("when a server in the process throws", () =>
+  it.scoped("a sample fails with PollerDied when an in-process server throws", () =>
     Effect.gen(function* () {
       const { sampler } = yield* rig((request, handle) => {
         if (isPoll(request)) throw new Error("of the server")
@@ -112,7 +112,7 @@ describe("a sample's caller hears of it", () => {
   )
 })
 
-describe("a call", () => {
+describe("calls", () => {
   const refusing = (request: Exchange.Request, handle: Handle): ReturnType<Handle> =>
     later(
       request.path.includes("get_server_capabilities")
@@ -197,34 +197,36 @@ describe("a call", () => {
     }),
   )
 
-  it.scoped("reads headers however a server in the process writes them, and answers of its own", () =>
-    Effect.gen(function* () {
-      const answers: Array<Exchange.Answer> = []
-      const { sampler } = yield* rig((request, handle) =>
-        Effect.map(handle(request), ({ body, headers, status }) => {
-          const answer = {
-            status,
-            headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toUpperCase(), value])),
-            body,
-          }
-          if (isPoll(request)) answers.push(answer)
-          return answer
-        }),
-      )
-      const { sequences } = yield* sampler.sample(sample)
-      const logprobs = sequences.flatMap(({ logprobs }) => Option.toArray(logprobs))
-      expect(logprobs.map(({ length }) => length)).toEqual([4])
-      const [answer] = answers
-      expect(answer?.body).toBeInstanceOf(Uint8Array)
-      const before = Buffer.from(answer?.body as Uint8Array).toString("hex")
-      for (const values of logprobs) values.fill(42)
-      expect(Buffer.from(answer?.body as Uint8Array).toString("hex")).toBe(before)
-    }),
+  it.scoped(
+    "response headers are case-insensitive, and results share no memory with the response of an in-process server",
+    () =>
+      Effect.gen(function* () {
+        const answers: Array<Exchange.Answer> = []
+        const { sampler } = yield* rig((request, handle) =>
+          Effect.map(handle(request), ({ body, headers, status }) => {
+            const answer = {
+              status,
+              headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toUpperCase(), value])),
+              body,
+            }
+            if (isPoll(request)) answers.push(answer)
+            return answer
+          }),
+        )
+        const { sequences } = yield* sampler.sample(sample)
+        const logprobs = sequences.flatMap(({ logprobs }) => Option.toArray(logprobs))
+        expect(logprobs.map(({ length }) => length)).toEqual([4])
+        const [answer] = answers
+        expect(answer?.body).toBeInstanceOf(Uint8Array)
+        const before = Buffer.from(answer?.body as Uint8Array).toString("hex")
+        for (const values of logprobs) values.fill(42)
+        expect(Buffer.from(answer?.body as Uint8Array).toString("hex")).toBe(before)
+      }),
   )
 })
 
-describe("a request", () => {
-  it.scoped("with a field that no sample has is refused, also after one like it without", () =>
+describe("sample requests", () => {
+  it.scoped("a sample request with an unknown field is rejected, even after a similar valid request", () =>
     Effect.gen(function* () {
       const { sampler } = yield* rig((request, handle) => handle(request))
       const odd = { ...sample, samplingParams: { maxTokens: 9 } }
@@ -239,8 +241,8 @@ describe("a request", () => {
   )
 })
 
-describe("a client that is closed", () => {
-  it.scoped("leaves no timer behind, after heartbeats that were answered at once", () =>
+describe("closing the client", () => {
+  it.scoped("closing the client leaves no timer behind after immediately answered heartbeats", () =>
     Effect.gen(function* () {
       const { asleep, clock: counting } = yield* CountingClock.make
       let beats = 0
@@ -260,7 +262,7 @@ describe("a client that is closed", () => {
     }),
   )
 
-  it.scoped("tells all at once, also where one request is slow to let go", () =>
+  it.scoped("closing the client ends all samples immediately, even if one request is slow to interrupt", () =>
     Effect.gen(function* () {
       let isSlow = false
       const { sampler, scope } = yield* rig((request, handle) => {
@@ -277,7 +279,7 @@ describe("a client that is closed", () => {
       yield* TestClock.adjust(10)
       const closing = yield* Effect.fork(Scope.close(scope, Exit.void))
       yield* TestClock.adjust(10)
-      // Nobody has waited for what is slow.
+      // Neither sample waited for the slow request.
       expect([yield* Fiber.poll(polling), yield* Fiber.poll(sending)].map(Option.isSome)).toEqual([true, true])
       expect([(yield* Fiber.join(polling))._tag, (yield* Fiber.join(sending))._tag]).toEqual([
         "ClientClosed",

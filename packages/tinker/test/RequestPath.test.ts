@@ -1,4 +1,4 @@
-/** A tracer, metrics, a test's clock and a wrapped HTTP client observe a request. None of them changes its path. */
+/** A tracer, metrics, a test clock and a wrapped HTTP client observe a request. None of them changes its path. */
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { Clock, Effect, Exit, Fiber, FiberId, Option, Redacted, Schedule, TestClock, Tracer } from "effect"
@@ -9,7 +9,7 @@ import * as Transport from "effect-tinker/Transport"
 
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
-/** The `@internal` form of `call`, which published types don't show. */
+/** The `@internal` form of `call`, which the published types don't show. */
 interface Starting {
   readonly start: (
     fiber: AnyFiber,
@@ -23,7 +23,7 @@ const startOf = (transport: Transport.Service): Starting["start"] => (transport 
 
 const utf8 = new TextEncoder()
 
-/** Answers that follow from the URL and from how often it was asked. */
+/** Answers depend on the URL and the number of requests to it. */
 class Script {
   readonly seen: Array<string> = []
   private readonly counts = new Map<string, number>()
@@ -58,7 +58,7 @@ const direct = (script: Script): HttpClient.HttpClient =>
     },
   )
 
-/** The same through `execute` alone, as `fetch` or a wrapped client. */
+/** Answers through `execute` alone, like `fetch` or a wrapped client. */
 const executed = (script: Script): HttpClient.HttpClient =>
   HttpClient.make((request) =>
     Effect.sync(() => {
@@ -106,7 +106,7 @@ const keeping = (names: Array<string>) =>
     },
   })
 
-/** Returns the effect's exit and how many fibers were made while it ran. */
+/** Returns the effect's exit and the number of fibers created while it ran. */
 const counted = <A, E>(effect: Effect.Effect<A, E>) =>
   Effect.gen(function* () {
     const before = FiberId.unsafeMake().id
@@ -119,7 +119,7 @@ const make = (client: HttpClient.HttpClient, values: TinkerConfig.Values = {}) =
     Effect.provideService(HttpClient.HttpClient, client),
     Effect.provide(TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-a"), ...values })),
     Effect.map(({ transport }) => transport),
-    // The first requests ask for the flags, learn which token to use, and start the timer that all deadlines share.
+    // The first requests fetch the flags, choose the token, and start the timer that all deadlines share.
     Effect.tap((transport) => transport.call(Api.heartbeat, { sessionId: "s" })),
     Effect.tap((transport) => transport.call(Api.health, {})),
   )
@@ -154,8 +154,8 @@ const expected = {
   refused: { end: "NotFound", fibers: 0, exchanges: 2 },
 }
 
-describe("a request takes one path", () => {
-  it.effect("without an observer", () =>
+describe("the path of a request", () => {
+  it.effect("a request without an observer sends the expected exchanges and creates the expected fibers", () =>
     Effect.gen(function* () {
       const { seen, steps } = yield* program(direct)
       expect(steps).toEqual(expected)
@@ -163,7 +163,7 @@ describe("a request takes one path", () => {
     }),
   )
 
-  it.effect("with a tracer", () =>
+  it.effect("a tracer does not change the path of a request", () =>
     Effect.gen(function* () {
       const names: Array<string> = []
       const plain = yield* program(direct)
@@ -173,19 +173,19 @@ describe("a request takes one path", () => {
     }),
   )
 
-  it.effect("with metrics", () =>
+  it.effect("metrics do not change the path of a request", () =>
     Effect.gen(function* () {
       expect(yield* program(direct, { metrics: true })).toEqual(yield* program(direct))
     }),
   )
 
-  it.effect("by the clock of a test and by the real one", () =>
+  it.effect("a request takes the same path with a test clock and a live clock", () =>
     Effect.gen(function* () {
       expect(yield* Effect.withClock(program(direct), Clock.make())).toEqual(yield* program(direct))
     }),
   )
 
-  it.live("through any HTTP client, with the same number of fibers for each exchange", () =>
+  it.live("a request takes the same path through any HTTP client, with two more fibers per exchange", () =>
     Effect.gen(function* () {
       const names: Array<string> = []
       const plain = yield* program(direct)
@@ -207,7 +207,7 @@ describe("a request takes one path", () => {
   )
 })
 
-describe("a request that is answered later", () => {
+describe("requests answered asynchronously", () => {
   /** Holds every answer until it is released. */
   const held = () => {
     const script = new Script()
@@ -225,7 +225,7 @@ describe("a request that is answered later", () => {
     return { client, waiting, cancelled: () => cancelled }
   }
 
-  it.scopedLive("needs no fiber of its own, and calls back once", () =>
+  it.scopedLive("a request answered asynchronously needs no fiber and calls back once", () =>
     Effect.gen(function* () {
       const { client, waiting } = held()
       const start = startOf(yield* make(client))
@@ -234,7 +234,7 @@ describe("a request that is answered later", () => {
         start(fiber, Api.health, {}, undefined, ({ _tag }) => exits.push(_tag))
         return Effect.void
       })
-      // The first that waits starts the timer of its deadline.
+      // The first waiting request starts the timer for its deadline.
       yield* send
       const { fibers } = yield* counted(Effect.repeatN(send, 99))
       expect([fibers, exits.length, waiting.length]).toEqual([0, 0, 101])
@@ -243,7 +243,7 @@ describe("a request that is answered later", () => {
     }),
   )
 
-  it.scoped("does not call back after it was stopped", () =>
+  it.scoped("a stopped request does not call back", () =>
     Effect.gen(function* () {
       const { cancelled, client, waiting } = held()
       const start = startOf(yield* make(client))
@@ -261,8 +261,8 @@ describe("a request that is answered later", () => {
   )
 })
 
-describe("a retry", () => {
-  it.scoped("without a delay does not grow the stack, and asks the caller each time", () =>
+describe("retries", () => {
+  it.scoped("retries without a delay do not grow the stack, and mayRetry is called before each of them", () =>
     Effect.gen(function* () {
       let asked = 0
       const client = HttpDirect.offer(
@@ -293,7 +293,7 @@ describe("a retry", () => {
     }),
   )
 
-  it.scoped("keeps to the clock of the caller's fiber", () =>
+  it.scoped("a retry delay uses the clock of the caller's fiber", () =>
     Effect.gen(function* () {
       const script = new Script()
       const transport = yield* make(direct(script))

@@ -1,11 +1,11 @@
 /** Every reachable state of a poll against a modelled server, room and clock. */
 import { describe, expect, it } from "@effect/vitest"
-import type * as Core from "../../src/internal/core/Poll.ts"
-import type { PollResponse } from "../../src/internal/core/PollResponse.ts"
+import type * as Core from "../../src/internal/core/Poll.js"
+import type { PollResponse } from "../../src/internal/core/PollResponse.js"
 import { explore, type Found, type Move, startCoverage, without } from "./Exploration.ts"
 
 const coverage = startCoverage()
-const Poll: typeof Core = await import("../../src/internal/core/Poll.ts")
+const Poll: typeof Core = await import("../../src/internal/core/Poll.js")
 
 type Handle = (state: Core.State, event: Core.Event) => Core.Step
 

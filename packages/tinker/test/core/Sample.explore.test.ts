@@ -2,11 +2,11 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Duration } from "effect"
 import { TinkerError } from "effect-tinker"
-import type * as Core from "../../src/internal/core/Sample.ts"
+import type * as Core from "../../src/internal/core/Sample.js"
 import { explore, type Found, type Move, startCoverage, without } from "./Exploration.ts"
 
 const coverage = startCoverage()
-const Sample: typeof Core = await import("../../src/internal/core/Sample.ts")
+const Sample: typeof Core = await import("../../src/internal/core/Sample.js")
 
 type Handle = (client: Core.Client, state: Core.State, event: Core.Event) => Core.Step
 

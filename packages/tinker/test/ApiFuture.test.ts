@@ -51,7 +51,7 @@ const layer = (replies: Replies) =>
 
 const quiet = Logger.remove(Logger.defaultLogger)
 
-/** Attaches to a request whose polls are answered by these replies, and waits for its end. */
+/** Attaches to a request whose polls get these replies, and waits for its result. */
 const run = <A>(
   kind: ApiFuture.Kind<A>,
   polls: ReadonlyArray<HttpScript.Reply>,
@@ -85,7 +85,7 @@ const pollsOf = (file: `behaviours/${string}.json`) => {
 
 const { forwardBackward, optimStep } = ApiFuture.kinds
 
-describe("polls as recorded", () => {
+describe("ApiFuture: polls as recorded", () => {
   it.effect.each([
     "behaviours/future_400_empty_body.json",
     "behaviours/future_429_backoff.json",
@@ -109,8 +109,8 @@ describe("polls as recorded", () => {
         expect(poll.headers["x-stainless-read-timeout"]).toBe("45")
         expect(poll.headers["accept"]).toBe("application/json")
       })
-      // Where the reference waits, we wait as long, after one try nearly at once and one soon; where it asks again at once, we
-      // leave a pause of at most a second.
+      // Pauses are those of the reference, after one quick and one early retry. Where it polls again at once, the pause is
+      // at most a second.
       const waits = requests.slice(1).map(({ t }, i) => Math.round(t - (requests[i]?.t ?? Number.NaN)) * 1000)
       const isLimited = replies[0]?.status === 429
       gaps(polls).forEach((gap, i) => {
@@ -140,7 +140,7 @@ describe("polls as recorded", () => {
     }),
   )
 
-  it.effect("a failure of category user is the caller's", () =>
+  it.effect("reports a failure of category user as RequestRejected", () =>
     Effect.gen(function* () {
       const { result } = yield* run(optimStep, [{ body: { error: "bad shape", category: "user" } }])
       expect(Either.flip(result)).toMatchObject({ right: { _tag: "RequestRejected", reason: "UserCategory" } })
@@ -164,9 +164,9 @@ describe("polls as recorded", () => {
   )
 })
 
-describe("differences on purpose", () => {
+describe("ApiFuture: intended differences", () => {
   it.effect(
-    "behaviours/future_400_budget_exceeded.json: a 400 with words is final at once, and the words are shown",
+    "behaviours/future_400_budget_exceeded.json: ends at once with a 400 that has a message, and shows the message",
     () =>
       Effect.gen(function* () {
         const { polls, result } = yield* run(optimStep, pollsOf("behaviours/future_400_budget_exceeded.json").replies)
@@ -175,7 +175,7 @@ describe("differences on purpose", () => {
       }),
   )
 
-  it.effect("behaviours/future_json_for_proto_type.json: a server without protobuf is understood", () =>
+  it.effect("behaviours/future_json_for_proto_type.json: reads the JSON of a server without protobuf", () =>
     Effect.gen(function* () {
       const { replies } = pollsOf("behaviours/future_json_for_proto_type.json")
       const { polls, result } = yield* run(forwardBackward, replies)
@@ -184,7 +184,7 @@ describe("differences on purpose", () => {
     }),
   )
 
-  it.effect("a server that answers at once is not hammered, and 5xx are not polled at once", () =>
+  it.effect("slows down for a server that responds at once, and after a 5xx", () =>
     Effect.gen(function* () {
       const now = { body: { type: "try_again", queue_state: "active" } }
       const done = { body: {} }
@@ -201,14 +201,14 @@ describe("differences on purpose", () => {
   )
 })
 
-describe("waiting", () => {
+describe("ApiFuture: waiting", () => {
   const tryAgain = (state: string, reason?: string) => ({
     status: 408,
     body: { queue_state: state, queue_state_reason: reason },
     delaySeconds: 40,
   })
 
-  it.effect("is visible as a stream of queue states, ours among them, which ends with the result", () =>
+  it.effect("streams the queue states of server and client until the result arrives", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const future = yield* attach(optimStep, "req")
@@ -239,7 +239,7 @@ describe("waiting", () => {
     ),
   )
 
-  it.effect("that never moves ends as Stalled, and tells all that is known", () =>
+  it.effect("fails with Stalled and everything known when nothing changes", () =>
     Effect.gen(function* () {
       const { result } = yield* run(optimStep, [{ ...tryAgain("paused_capacity"), forever: true }])
       const error = Option.getOrThrow(Either.getLeft(result))
@@ -251,7 +251,7 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("for longer than was set ends as DeadlineExceeded, in the middle of a poll", () =>
+  it.effect("fails with DeadlineExceeded in the middle of a poll", () =>
     Effect.gen(function* () {
       const { polls, result } = yield* run(optimStep, [{ ...tryAgain("active"), forever: true }], {
         deadline: "50 seconds",
@@ -263,7 +263,7 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("for billing ends with the server's budget", () =>
+  it.effect("gives up on billing when the server's budget is used up", () =>
     Effect.gen(function* () {
       const { polls, result } = yield* run(
         optimStep,
@@ -278,7 +278,7 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("keeps within the budget of response bytes, and lets one that is larger pass alone", () =>
+  it.effect("keeps within the budget of response bytes, and lets a larger response pass alone", () =>
     Effect.gen(function* () {
       const size = (bytes: number) => ({ body: { status: "complete_metadata", response_payload_size: bytes } })
       const slow = { body: {}, delaySeconds: 10 }
@@ -303,7 +303,7 @@ describe("waiting", () => {
     }),
   )
 
-  it.effect("logs a pause, but not more than once a minute", () =>
+  it.effect("logs a pause at most once a minute", () =>
     Effect.gen(function* () {
       const lines: Array<string> = []
       yield* Effect.flatMap(ApiFuture.Futures, ({ attach }) =>
@@ -328,10 +328,10 @@ describe("waiting", () => {
   )
 })
 
-describe("progress", () => {
+describe("ApiFuture: progress", () => {
   const active = { status: 408, body: { queue_state: "active" }, delaySeconds: 40 }
 
-  it.effect("is what the server says of the request, not that it could not be asked", () =>
+  it.effect("counts what the server says about the request, not failed polls", () =>
     Effect.gen(function* () {
       const flapping = Array.from({ length: 60 }, () => [active, { status: 502 }, { status: 408, body: {} }]).flat()
       const { result } = yield* run(optimStep, flapping, { stalledAfter: "20 minutes" })
@@ -339,7 +339,7 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("is another reason, too, which is shown", () =>
+  it.effect("counts and shows another reason", () =>
     Effect.gen(function* () {
       const place = (reason: string) => ({
         status: 408,
@@ -356,7 +356,7 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("is that the result is there: a step that is done is never thrown away", () =>
+  it.effect("counts the announced result: a finished step is never thrown away", () =>
     Effect.gen(function* () {
       const size = { body: { status: "complete_metadata", response_payload_size: 10 }, delaySeconds: 40 }
       const { result } = yield* run(optimStep, [size, { body: {} }], { stalledAfter: "30 seconds" })
@@ -364,20 +364,20 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("is not asked for while billing blocks, which has a budget of its own", () =>
+  it.effect("ignores silence while billing blocks the account, which has a budget of its own", () =>
     Effect.gen(function* () {
       const unpaid = { status: 402, body: { detail: "pay" } }
       const long = { "client/config": [{ body: { billing_exception_max_pause_duration_sec: 120 } }] }
       const { result } = yield* run(optimStep, [{ ...unpaid, forever: true }], { stalledAfter: "1 minute" }, long)
       expect(Either.flip(result)).toMatchObject({ right: { _tag: "BillingPaused" } })
-      // A server that stumbles in between does not start the budget anew.
+      // A 503 in between does not restart the budget.
       const mixed = Array.from({ length: 60 }, () => [unpaid, { status: 503 }]).flat()
       const alternating = yield* run(optimStep, mixed, { stalledAfter: Duration.infinity }, long)
       expect(Either.flip(alternating.result)).toMatchObject({ right: { _tag: "BillingPaused" } })
     }),
   )
 
-  it.effect("is waited for at the byte gate no longer than elsewhere, and a flag below zero keeps nobody out", () =>
+  it.effect("fails with Stalled at the byte gate too, and admits responses under a budget below zero", () =>
     Effect.gen(function* () {
       const size = { body: { status: "complete_metadata", response_payload_size: 50 } }
       const outcomes = yield* Effect.gen(function* () {
@@ -399,7 +399,7 @@ describe("progress", () => {
     }),
   )
 
-  it.effect("a place at the gate is held while a result is read, not while its server is sick", () =>
+  it.effect("holds its place at the byte gate only while a result is transferred", () =>
     Effect.gen(function* () {
       const size = { body: { status: "complete_metadata", response_payload_size: 500 } }
       const asked = yield* Effect.gen(function* () {
@@ -417,14 +417,14 @@ describe("progress", () => {
         ),
         VirtualTime.run,
       )
-      // The second is asked for at once, while the first waits out its 503.
+      // The second poll is sent at once, while the first waits out its 503.
       expect(asked.map(({ at }) => at - (asked[0]?.at ?? 0))).toEqual([0, 0, 20])
     }),
   )
 })
 
-describe("words", () => {
-  it.effect("of a 200 lose their secrets like those of a refusal", () =>
+describe("ApiFuture: texts", () => {
+  it.effect("removes secrets from responses with status 200", () =>
     Effect.gen(function* () {
       for (const body of [
         { error: "bad key tml-secret-123456" },
@@ -439,17 +439,17 @@ describe("words", () => {
     }),
   )
 
-  it.effect("are read each by itself", () =>
+  it.effect("reads each field by itself", () =>
     Effect.gen(function* () {
       const odd = yield* run(optimStep, [{ body: { error: { code: 7 }, category: 5 } }])
       expect(Either.flip(odd.result)).toMatchObject({ right: { _tag: "RequestFailed", detail: `{"code":7}` } })
-      // The size alone is no result, even if it is missing.
+      // An announcement without a size is no result.
       const bare = yield* run(optimStep, [
         { body: { status: "complete_metadata" } },
         { body: { metrics: { "loss:sum": 1 } } },
       ])
       expect(bare.result).toEqual(Either.right({ metrics: { "loss:sum": 1 } }))
-      // In this order, when a body says several things at once.
+      // The order in which the keys of a body count.
       const many = yield* run(optimStep, [
         { body: { type: "try_again", status: "complete_metadata", error: "x" } },
         { body: { status: "complete_metadata", error: "x" } },
@@ -461,8 +461,8 @@ describe("words", () => {
   )
 })
 
-describe("a result", () => {
-  it.effect("is fetched once, however many wait for it, and can be looked at without asking", () =>
+describe("ApiFuture: results", () => {
+  it.effect("fetches a result once for all waiters, and polls it without a request", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const future = yield* attach(optimStep, "req")
@@ -482,7 +482,7 @@ describe("a result", () => {
     ),
   )
 
-  it.effect("can be mapped, zipped and gathered", () =>
+  it.effect("maps, zips and combines futures", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const [a, b] = yield* Effect.all([attach(optimStep, "a"), attach(optimStep, "b")])
@@ -501,10 +501,10 @@ describe("a result", () => {
   )
 })
 
-describe("results that are gathered", () => {
+describe("ApiFuture: combined futures", () => {
   const error = new TinkerError.RequestFailed({ operation: "x", reason: "Server", detail: "boom" })
 
-  it.effect("fail at once when one fails, and die of what dies", () =>
+  it.effect("fails at once when one fails, and dies of a defect in map", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const never = yield* attach(optimStep, "never")
@@ -519,14 +519,14 @@ describe("results that are gathered", () => {
     ),
   )
 
-  it.effect("may be none", () =>
+  it.effect("combines no futures", () =>
     Effect.gen(function* () {
       expect(yield* ApiFuture.all([]).await).toEqual([])
       expect(yield* ApiFuture.all({}).await).toEqual({})
     }),
   )
 
-  it.effect("are mapped and zipped data-first and data-last", () =>
+  it.effect("maps and zips data-first and data-last", () =>
     Effect.gen(function* () {
       const one = ApiFuture.map(ApiFuture.all([]), () => 1)
       const two = ApiFuture.all([]).pipe(ApiFuture.map(() => 2))
@@ -540,7 +540,7 @@ describe("results that are gathered", () => {
     }),
   )
 
-  it("are told from other objects, which can't be combined", () => {
+  it("recognises futures, and rejects other objects", () => {
     const future = ApiFuture.fail(error)
     expect(ApiFuture.isApiFuture(future)).toBe(true)
     expect(ApiFuture.isApiFuture(ApiFuture.all([future]))).toBe(true)
@@ -550,7 +550,7 @@ describe("results that are gathered", () => {
     expect(() => ApiFuture.map(copy as typeof future, (value) => value)).toThrow(TypeError)
   })
 
-  it.effect("show their ids, and not all that they will be", () =>
+  it.effect("prints only the ids of its requests", () =>
     Effect.gen(function* () {
       const { attach } = yield* ApiFuture.Futures
       const future = ApiFuture.all([yield* attach(optimStep, "a"), yield* attach(optimStep, "b")])
@@ -564,10 +564,10 @@ describe("results that are gathered", () => {
   )
 })
 
-describe("whoever waits resumes", () => {
+describe("ApiFuture: waiters", () => {
   const endless = { retrieve_future: [{ delaySeconds: 40, status: 408, forever: true }] }
 
-  /** Builds everything in a scope of its own, so that it can be closed under those who wait. */
+  /** Builds everything in a scope of its own, so that it can be closed under waiters. */
   const opened = (replies: Replies) =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
@@ -575,7 +575,7 @@ describe("whoever waits resumes", () => {
       return { context, scope, futures: Context.get(context, ApiFuture.Futures) }
     })
 
-  it.effect("when the client's scope closes, while polling and after", () =>
+  it.effect("resume when the client's scope closes, also those that come later", () =>
     Effect.gen(function* () {
       const { futures, scope } = yield* opened(endless)
       const future = yield* futures.attach(optimStep, "req")
@@ -589,7 +589,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when the session is lost", () =>
+  it.effect("resume when the session is lost", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ ...endless, session_heartbeat: [{ status: 410, body: { detail: "bye" } }] })
       const future = yield* futures.attach(optimStep, "req")
@@ -599,13 +599,13 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when the session is lost and the program then closes everything", () =>
+  it.effect("resume with SessionLost when the program then closes everything", () =>
     Effect.gen(function* () {
       const { futures, scope } = yield* opened({ ...endless, session_heartbeat: [{ status: 410, body: {} }] })
       const waiting = yield* Effect.forEach(Array.from({ length: 100 }), (_, i) =>
         Effect.flatMap(futures.attach(optimStep, `r${i}`), (future) => Effect.fork(Effect.flip(future.await))),
       )
-      // The last to come is the first to be told, while the others are still being ended.
+      // Closes while the tasks of the lost session are being ended.
       const first = waiting.at(-1)
       if (first === undefined) return expect.fail("nobody waits")
       const closing = yield* Effect.fork(Effect.zipRight(Fiber.await(first), Scope.close(scope, Exit.void)))
@@ -616,7 +616,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("closing does not hang, wherever the poller was made", () =>
+  it.effect("do not keep a scope from closing, wherever the service was created", () =>
     Effect.gen(function* () {
       const { context } = yield* opened(endless)
       const scope = yield* Scope.make()
@@ -626,14 +626,14 @@ describe("whoever waits resumes", () => {
       yield* TestClock.adjust("1 minute")
       yield* Scope.close(scope, Exit.void)
       expect(yield* Effect.flip(future.await)).toMatchObject({ _tag: "ClientClosed" })
-      // The transport is still open: a poller that was left behind would go on asking.
+      // The transport is still open: a leftover poller would go on.
       const count = before.to("retrieve_future").length
       yield* TestClock.adjust("10 minutes")
       expect(before.to("retrieve_future").length).toBe(count)
     }),
   )
 
-  it.effect("when a decoder dies", () =>
+  it.effect("resume with PollerDied when a decoder throws", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, forever: true }] })
       const broken: typeof optimStep = {
@@ -663,7 +663,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("when someone kills the polling fiber", () =>
+  it.effect("resume with PollerDied when the polling fiber is killed", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened(endless)
       const fibers = yield* Supervisor.track
@@ -675,7 +675,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("interrupting one who waits is its own affair: the others get the result", () =>
+  it.effect("get the result when another waiter is interrupted", () =>
     Effect.gen(function* () {
       const { futures } = yield* opened({ retrieve_future: [{ body: {}, delaySeconds: 10 }] })
       const future = yield* futures.attach(optimStep, "req")
@@ -689,7 +689,7 @@ describe("whoever waits resumes", () => {
     }),
   )
 
-  it.effect("nothing is left behind: no poll goes out after the scope closed", () =>
+  it.effect("leave nothing behind: no poll is sent after the scope closed", () =>
     Effect.gen(function* () {
       const { context, futures, scope } = yield* opened(endless)
       yield* Effect.forEach(Array.from({ length: 20 }), (_, i) => futures.attach(optimStep, `r${i}`))

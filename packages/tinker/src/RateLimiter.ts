@@ -1,5 +1,5 @@
 /**
- * Who may send now. A limiter belongs to one base URL and one configured credential, and is shared by all clients that
+ * Limits submissions. A limiter belongs to one base URL and one configured credential, and is shared by all clients that
  * ask the same registry for it: the server counts per account, not per client. There is no module-level state: two
  * registries share nothing.
  *
@@ -20,7 +20,7 @@ import type * as TinkerConfig from "./TinkerConfig.ts"
 import { ClientClosed } from "./TinkerError.ts"
 
 /**
- * Whose limit it is. `credential` is what was configured, never a token that changes; see {@link keyOf}.
+ * Identifies a limiter. `credential` is the configured one, never a token that changes; see {@link keyOf}.
  *
  * @since 0.1.0
  * @category models
@@ -31,8 +31,8 @@ export interface Key {
 }
 
 /**
- * The key of a configuration: what it was given, in the order in which credentials are used. The name of a source
- * never reads like a key, which starts with `tml-` or `eyJ`.
+ * Returns the key of a configuration. Credentials count in the order in which they are used. The name of a source never
+ * looks like an API key, which starts with `tml-` or `eyJ`.
  *
  * @since 0.1.0
  * @category constructors
@@ -50,7 +50,7 @@ export const keyOf = ({ apiKey, baseUrl, credentialCommand, credentialsFile }: T
 })
 
 /**
- * Budgets of bytes being submitted at once. A server tells its own after the limiter was made.
+ * Limits on the bytes that are submitted at once. A server reports its own after the limiter was created.
  *
  * @since 0.1.0
  * @category models
@@ -67,11 +67,11 @@ export interface Budgets {
 export interface GateStats {
   readonly inFlight: number
   readonly waiting: number
-  /** What is left of the byte budget; below zero while one request is bigger than what was left. */
+  /** The rest of the byte budget; below zero while a request is bigger than the rest was. */
   readonly balance: number
-  /** How often the head of the queue was looked at: the work that was done. */
+  /** How often the head of the queue was examined: the work done so far. */
   readonly checks: number
-  /** Does the head wait for time to pass? */
+  /** Whether the head of the queue waits for a timer. */
   readonly timer: boolean
 }
 
@@ -90,9 +90,9 @@ export interface Stats {
  */
 export interface Limiter {
   /**
-   * Runs the submission of a sample, estimated at so many bytes, when its turn has come: in the order of asking, at
-   * most 400 at once, within the byte budget, never during a back-off window. While a window is open and for 10
-   * seconds after it at most 10 at once, and bytes count 20 times. Something bigger than the whole budget passes alone.
+   * Runs the submission of a sample of this estimated size in its turn: first come, first served, at most 400 at once,
+   * within the byte budget, never during a back-off window. While a window is open and for 10 seconds after it, at most
+   * 10 at once, and bytes count 20 times. A submission above the whole budget passes alone.
    */
   readonly sampling: (
     bytes: number,
@@ -103,19 +103,19 @@ export interface Limiter {
    * @internal
    */
   readonly samplingGate: Pick<Gate.Gate<ClientClosed>, "enter" | "backOff">
-  /** As `sampling`, for the submission of training data: only the byte budget counts. */
+  /** Runs the submission of training data: only the byte budget counts. */
   readonly training: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
   /**
-   * After a refusal: lets no sample start for this long, and gives `true`. A shorter one than is open already changes
-   * nothing. Unless it is a single refusal, one for 20 samples that passed, or the second for 40: then the others go on,
-   * 10 at once, and only the one that was refused has to wait, which `false` tells it.
+   * Opens a back-off window after a refusal, in which no sample starts, and returns `true`. A window shorter than the
+   * open one changes nothing. A single refusal (one for 20 samples that passed, or the second for 40) opens no window:
+   * other samples go on, 10 at once, only the refused one has to wait, and the result is `false`.
    */
   readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<boolean>
-  /** What is left of the back-off window; none if samples may start. */
+  /** The rest of the back-off window; none if samples may start. */
   readonly window: Effect.Effect<Option.Option<Duration.Duration>>
-  /** Changes budgets, also of requests that wait already. The last word counts for all who share the limiter. */
+  /** Changes the budgets, also for waiting requests and for every client that shares the limiter. */
   readonly configure: (budgets: Partial<Budgets>) => Effect.Effect<void>
   readonly stats: Effect.Effect<Stats>
 }
@@ -125,7 +125,7 @@ export interface Limiter {
  * @category models
  */
 export interface Service {
-  /** The limiter of this key, held until the scope closes. */
+  /** Returns the limiter of this key, held until the scope closes. */
   readonly limiter: (key: Key) => Effect.Effect<Limiter, never, Scope.Scope>
 }
 
@@ -141,14 +141,16 @@ export class RateLimiter extends Context.Tag("effect-tinker/RateLimiter")<RateLi
  */
 export interface Options {
   /**
-   * How long a limiter is kept when nobody holds it: without, a client opened right after another one closed knows
-   * nothing of its back-off. Default: not at all.
+   * How long an unused limiter is kept. Without it, a client that is opened right after another one closed knows
+   * nothing of its back-off.
+   *
+   * @default 0
    */
   readonly idleTimeToLive?: Duration.DurationInput
 }
 
 /**
- * The registry in the current scope.
+ * Creates a registry in the current scope.
  *
  * @since 0.1.0
  * @category constructors
@@ -157,11 +159,11 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
   Effect.gen(function* () {
     const clock = yield* Effect.clock
     const limiters = yield* RcMap.make<Key, Limiter, never, Scope.Scope>({
-      // With the registry's clock, whoever asks first.
+      // On the registry's clock, whichever client asks first.
       lookup: () => Effect.withClock(makeLimiter, clock),
       idleTimeToLive: options?.idleTimeToLive,
     })
-    // An RcMap that is closed interrupts who asks; ours must not.
+    // A closed RcMap interrupts its callers; this registry must not.
     let open = true
     yield* Effect.addFinalizer(() => Effect.sync(() => (open = false)))
     return RateLimiter.of({
@@ -170,7 +172,7 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
           open
             ? Effect.catchAllCause(
                 RcMap.get(limiters, Data.struct({ baseUrl: key.baseUrl, credential: key.credential })),
-                // It interrupts who asks in a scope that is closed already, too.
+                // It also interrupts callers whose scope is closed already.
                 () => makeClosed,
               )
             : makeClosed,
@@ -179,7 +181,7 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
   })
 
 /**
- * One registry. Provide it once, outside of everything that may share limiters.
+ * Provides one registry. Provide it once, outside of everything that shares limiters.
  *
  * @since 0.1.0
  * @category layers

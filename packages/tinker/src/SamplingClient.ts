@@ -1,7 +1,6 @@
 /**
- * Samples from one set of weights. Thousands may run at once: they wait for their turn at the limiter that all clients
- * of the account share, outlast rate limits, billing stops and an unreliable network, and give up everything they hold
- * as soon as nobody wants them any more.
+ * Samples from one set of weights. Thousands may run at once: they share a limiter with all clients of the account,
+ * outlast rate limits, billing stops and an unreliable network, and release everything when they are interrupted.
  *
  * @since 0.1.0
  */
@@ -42,8 +41,8 @@ import { ClientClosed, type FutureError, InvalidInput, type TinkerError, Unexpec
 import { Transport } from "./Transport.ts"
 
 /**
- * What to sample from: a base model, weights that were saved (`tinker://…`), or a sampling session that exists already
- * and belongs to this client alone.
+ * What to sample from: a base model, saved weights (`tinker://…`), or an existing sampling session that belongs to this
+ * client alone.
  *
  * @since 0.1.0
  * @category models
@@ -58,7 +57,11 @@ export type Target =
  * @category models
  */
 export interface Options {
-  /** What samples that don't say it themselves ask for. Default: no. */
+  /**
+   * The default for requests that don't set it.
+   *
+   * @default false
+   */
   readonly recordStabilityInfo?: boolean | undefined
 }
 
@@ -67,39 +70,51 @@ export interface Options {
  * @category models
  */
 export interface Request {
-  /** Its arrays are held, not copied: leave them alone until the sample is done. */
+  /** Arrays are kept, not copied: don't change them until the sample is done. */
   readonly prompt: ModelInput.Input
   readonly params?: SamplingParams | undefined
-  /** How many continuations. Default: 1. */
+  /**
+   * The number of continuations.
+   *
+   * @default 1
+   */
   readonly numSamples?: number | undefined
-  /** Also the log probabilities of the prompt's own tokens. */
+  /** Also returns the log probabilities of the prompt's tokens. */
   readonly promptLogprobs?: boolean | undefined
-  /** Only of so many tokens at the end of the prompt. Together with `promptLogprobs`. */
+  /** Limits `promptLogprobs` to this many tokens at the end of the prompt. */
   readonly promptLogprobsLastN?: number | undefined
   /** The likeliest tokens of each position of the prompt. */
   readonly topkPromptLogprobs?: number | undefined
   /** The likeliest tokens of each position of the sample. */
   readonly topkSampleLogprobs?: number | undefined
-  /** So many tokens, drawn at the temperature, in place of each token of the prompt but the first. */
+  /** Draws this many alternatives, at the temperature, for each token of the prompt but the first. */
   readonly promptAltTokensK?: number | undefined
   /**
-   * Token ids whose log probabilities are wanted, one row for each token of the prompt but the first. -1 asks for
-   * nothing, and gets 0.
+   * Token ids whose log probabilities are returned, one row for each token of the prompt but the first. -1 skips an
+   * entry and returns 0.
    */
   readonly targetPromptLogprobs?: TensorData.Input<"int64"> | undefined
   readonly recordStabilityInfo?: boolean | undefined
 }
 
 /**
- * How long to wait. `Duration.infinity` is possible for both.
+ * How long to wait for a sample. `Duration.infinity` turns a limit off.
  *
  * @since 0.1.0
  * @category models
  */
 export interface SampleOptions {
-  /** For all of it, from the call to the result. Default: for ever. */
+  /**
+   * Limits the sample as a whole, from the call to the result.
+   *
+   * @default Duration.infinity
+   */
   readonly deadline?: Duration.DurationInput | undefined
-  /** Without news of it from the server, or without any sample of this client being done. Default: 2 hours. */
+  /**
+   * Limits the time without news from the server, and the time in which no sample of this client succeeds.
+   *
+   * @default "2 hours"
+   */
   readonly stalledAfter?: Duration.DurationInput | undefined
 }
 
@@ -109,19 +124,19 @@ export interface SampleOptions {
  */
 export interface Service {
   readonly samplingSessionId: string
-  /** Interrupting it gives its place to the next at once, and tells the server if that wants to know. */
+  /** Samples. Interrupting it frees its place at once, and cancels it on the server if that supports it. */
   readonly sample: (request: Request, options?: SampleOptions) => Effect.Effect<SampleResult, FutureError>
-  /** The log probability of each token of the prompt; NaN for the first, and for those that were not asked for. */
+  /** Returns the log probability of each token of the prompt; NaN for the first, and for those not asked for. */
   readonly computeLogprobs: (
     prompt: ModelInput.Input,
     options?: SampleOptions & {
-      /** Only of so many tokens at the end. */
+      /** Limits the result to this many tokens at the end. */
       readonly lastN?: number | undefined
     },
   ) => Effect.Effect<Float32Array, FutureError>
   /**
-   * The same, done when the server has accepted it; the result is a future. Should it get lost and be submitted anew,
-   * the future is still the same: its state is `expired` or `unreachable` in between, and it has one more id.
+   * Waits only until the server has accepted the sample, and returns a future. If the sample is lost and submitted
+   * again, the future stays the same: its state is `expired` or `unreachable` in between, and it has one more id.
    */
   readonly submit: {
     readonly sample: (
@@ -131,11 +146,11 @@ export interface Service {
   }
   readonly getBaseModel: Effect.Effect<string, TinkerError>
   /**
-   * How samples fare on their way to the server: `active`, `paused_rate_limit`, `paused_billing` or `unreachable`. What
-   * it is now and each change, until the client is closed.
+   * How submissions fare: `active`, `paused_rate_limit`, `paused_billing` or `unreachable`. The current state and each
+   * change, until the client is closed.
    */
   readonly queueState: Stream.Stream<ApiFuture.QueueState>
-  /** With which another process samples from the same weights; see {@link fromHandle}. It holds no secret. */
+  /** Lets another process sample from the same weights; see {@link fromHandle}. It holds no secret. */
   readonly handle: Effect.Effect<string>
 }
 
@@ -158,13 +173,13 @@ const requestKeys: Readonly<Record<keyof Request, true>> = {
   recordStabilityInfo: true,
 }
 
-/** As the program has it, not the wire. */
+/** The type of requests in the program, not on the wire. */
 const RequestType = lazy(() => Schema.typeSchema(Sampling.SampleRequest))
 
-/** Of which everything but the prompt was found to be right. */
+/** Requests that are known to be valid, without their prompts. */
 const known = new Remembered<true>({ prompt: true })
 
-/** All that can be wrong with a request is found here, before it waits for anything. */
+/** Checks everything about a request before it waits for anything. */
 const checkRequest = (request: Request): Result<SampleDriver.Input> => {
   if (!Predicate.isRecord(request)) {
     return invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
@@ -196,7 +211,7 @@ const checkInput = (input: SampleDriver.Input): Result<SampleDriver.Input> => {
     onRight: () => input,
     onLeft: (issue) => {
       const { path, problem } = fromIssue("sample", input, issue)
-      // By the name it has here.
+      // The name in this API.
       return new InvalidInput({ path: path.replace(/^sample\.samplingParams/, "sample.params"), problem })
     },
   })
@@ -248,7 +263,7 @@ const makeClient = (
       computeLogprobs: (prompt, { lastN, ...options } = {}) =>
         begin(
           { prompt, params: { maxTokens: 1 }, numSamples: 1, promptLogprobs: true, promptLogprobsLastN: lastN },
-          // The server's flag against retries is about samples.
+          // The server's flag against retries concerns samples only.
           { ...options, mayResubmit: true, isAwaited: true },
           (running) =>
             Effect.flatMap(running.await, ({ promptLogprobs }) =>
@@ -288,24 +303,24 @@ const makeClient = (
     })
   })
 
-/** What the server is asked for, if it can be asked at all. */
+/** Checks a target and returns what to ask the server for. */
 const checked = (target: Target): Result<Exclude<Target, { readonly modelPath: unknown }> | { modelPath: string }> => {
   if (!Predicate.isRecord(target)) {
     return invalid("target", `expected baseModel, modelPath or samplingSessionId, got ${describe(target)}`)
   }
-  // From a program without types it may be there and not be given.
+  // In a program without types it may be present and undefined.
   if (!("modelPath" in target) || target.modelPath === undefined) return Either.right(target as { baseModel: string })
   return Either.map(Checkpoint.textOf(target.modelPath, "modelPath"), (modelPath) => ({ ...target, modelPath }))
 }
 
 /**
- * Why nothing can be sampled from this, whatever the server says.
+ * Checks a target without asking the server.
  *
  * @internal
  */
 export const check: (target: Target) => Either.Either<unknown, InvalidInput> = checked
 
-/** The sampling session of a target; made if it doesn't exist yet. */
+/** Returns the sampling session of a target, and creates it if needed. */
 const open = (asked: Target): Effect.Effect<string, TinkerError, Transport | Session.Session> =>
   Effect.gen(function* () {
     const target = yield* checked(asked)
@@ -321,7 +336,8 @@ const open = (asked: Target): Effect.Effect<string, TinkerError, Transport | Ses
   })
 
 /**
- * In the current scope, which ends every sample that is still under way. What is missing on the server, it makes.
+ * Creates a client in the current scope, which ends every sample that is still under way. Creates the sampling session
+ * on the server unless the target is one.
  *
  * @since 0.1.0
  * @category constructors
@@ -345,10 +361,10 @@ export const make = (
     })
   })
 
-/** How many numbers each client of one sampling session has for itself. */
+/** The number of sequence numbers that each client of a sampling session owns. */
 const block = 1_000_000_000
 
-/** A session that somebody else keeps alive. It is never handed out: nothing can be made in it from here. */
+/** A session that another client keeps alive. It is never handed out: nothing can be created in it from here. */
 const borrow = ({ holder, sessionId }: SamplerHandle.SamplerHandle): Session.Service => {
   const notOurs = Effect.dieMessage("a borrowed session makes no models and no samplers")
   return {
@@ -368,9 +384,9 @@ const borrow = ({ holder, sessionId }: SamplerHandle.SamplerHandle): Session.Ser
 }
 
 /**
- * A client that shares the sampling session of the one whose `handle` this is: in another process, or in this one. It
- * has no session of its own and keeps none alive: that is left to the program that made the handle. Credential and
- * headers are those of this program; the handle must be one of the configured server.
+ * Creates a client that shares the sampling session of a client with this `handle`, in another process or in this one.
+ * It has no session of its own and keeps none alive: the program that created the handle does. Credential and headers
+ * are those of this program; the handle must belong to the configured server.
  *
  * @since 0.1.0
  * @category constructors
@@ -393,13 +409,13 @@ export const fromHandle = (
       futures,
       first: holder.clientConfig.sampleJoinSamplingSession
         ? yield* join(samplingSessionId)
-        : // One of as many blocks as there are below 2^53, but the first, which is the original's.
+        : // Any block below 2^53 but the first, which belongs to the original client.
           Effect.succeed(block * (yield* Random.nextIntBetween(1, Sampling.lastBlock + 1))),
       options: { recordStabilityInfo },
     })
   })
 
-/** The block that the server gives a client which joins; asked for by its first sample. */
+/** Returns the first number of the block that the server assigns. The first sample asks for it. */
 const join = (
   samplingSessionId: string,
 ): Effect.Effect<Effect.Effect<number, TinkerError>, never, Transport | Scope.Scope> =>

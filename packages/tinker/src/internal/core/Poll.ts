@@ -144,14 +144,18 @@ export const initial = (settings: Settings): State => ({
 
 const nothing: ReadonlyArray<Command> = []
 
-const end = (state: State, outcome: Outcome, now: number, iterations = state.iteration): Step => {
+const end = (state: State, outcome: Outcome, now: number, iterations: number, isAsking: boolean): Step => {
   const commands: Array<Command> = []
-  if (state.phase === "Asking") commands.push({ _tag: "StopAsking" })
+  if (isAsking) commands.push({ _tag: "StopAsking" })
   if (state.hasRoom) commands.push({ _tag: "LeaveRoom" })
   commands.push({ _tag: "StopTimers" })
   commands.push({ _tag: "Complete", outcome, age: now - state.startedAt, iterations })
   return { state: { ...state, phase: "Ended", hasRoom: false }, commands }
 }
+
+/** Ends a poll that may be under way. */
+const giveUp = (state: State, outcome: Outcome, now: number): Step =>
+  end(state, outcome, now, state.iteration, state.phase === "Asking")
 
 /** Puts commands before those of a step. */
 const after = (commands: ReadonlyArray<Command>, step: Step): Step =>
@@ -201,7 +205,7 @@ const shown = (state: State, queueState: string, reason: string | undefined, now
 
 /** Waits before the next poll, but not longer than the server may stay silent. */
 const pause = (rules: Rules, state: State, delay: number, patience: number, now: number): Step => {
-  if (patience <= 0) return end(state, "Stalled", now, state.iteration + 1)
+  if (patience <= 0) return end(state, "Stalled", now, state.iteration + 1, false)
   if (delay <= 0) return ask(rules, state, state.iteration + 1, now)
   const millis = Math.min(delay, patience)
   return { state: { ...state, phase: "Pausing", until: now + millis }, commands: [{ _tag: "Wait", millis }] }
@@ -242,24 +246,26 @@ const onUnreachable: Handled<"Unreachable"> = (rules, before, response, now) => 
 const onBillingPaused: Handled<"BillingPaused"> = (rules, before, { reason }, now) => {
   const { commands, state } = shown(before, "paused_billing", reason, now)
   const billingSince = state.billingSince ?? now
-  if (rules.isBillingOver(state, billingSince, now)) return after(commands, end(state, "Failure", now))
+  if (rules.isBillingOver(state, billingSince, now))
+    return after(commands, end(state, "Failure", now, state.iteration, false))
   const next: State = { ...state, failures: 0, instants: 0, billingSince }
   // The billing limit replaces the limit on silence.
   return after(commands, pause(rules, next, billingInterval, Number.POSITIVE_INFINITY, now))
 }
 
 const onSize: Handled<"Size"> = (rules, state, { bytes }, now) => {
-  if (rules.isSizeTwice(state)) return end(state, "SizeTwice", now)
+  if (rules.isSizeTwice(state)) return end(state, "SizeTwice", now, state.iteration, false)
   const next: State = { ...state, failures: 0, instants: 0, billingSince: undefined, bytes, newsAt: now }
   return ask(rules, next, state.iteration + 1, now)
 }
 
-const onResponse = (rules: Rules, state: State, response: PollResponse, now: number): Step => {
+const onResponse = (
+  rules: Rules,
+  state: State,
+  response: Exclude<PollResponse, { readonly _tag: "Done" | "Failed" }>,
+  now: number,
+): Step => {
   switch (response._tag) {
-    case "Done":
-      return end(state, "Result", now)
-    case "Failed":
-      return end(state, rules.failure(response.expired), now)
     case "Pending":
       return onPending(rules, state, response, now)
     case "Size":
@@ -279,8 +285,10 @@ const onStarted = (rules: Rules, state: State, now: number): Step => {
   return after(limit, ask(rules, { ...state, startedAt: now, newsAt: now }, 0, now))
 }
 
-/** Ends the exchange before the response is read: room is held only while a response is transferred. */
 const onResponded = (rules: Rules, state: State, response: PollResponse, now: number): Step => {
+  if (response._tag === "Done") return end(state, "Result", now, state.iteration, false)
+  if (response._tag === "Failed") return end(state, rules.failure(response.expired), now, state.iteration, false)
+  // Room is held only while a response is transferred.
   const idle: State = { ...state, phase: "Pausing", hasRoom: false }
   return after(state.hasRoom ? [{ _tag: "LeaveRoom" }] : nothing, onResponse(rules, idle, response, now))
 }
@@ -288,13 +296,13 @@ const onResponded = (rules: Rules, state: State, response: PollResponse, now: nu
 const onTimer = (rules: Rules, state: State, now: number): Step => {
   const { phase, until } = state
   if (!rules.isReached(until, now)) return { state, commands: [{ _tag: "Wait", millis: until - now }] }
-  return phase === "Pausing" ? ask(rules, state, state.iteration + 1, now) : end(state, "Stalled", until)
+  return phase === "Pausing" ? ask(rules, state, state.iteration + 1, now) : giveUp(state, "Stalled", until)
 }
 
 const onDeadline = (rules: Rules, state: State, now: number): Step => {
   const deadline = state.startedAt + state.settings.deadline
   return rules.isReached(deadline, now)
-    ? end(state, "DeadlineExceeded", now)
+    ? giveUp(state, "DeadlineExceeded", now)
     : { state, commands: [{ _tag: "SetDeadline", millis: deadline - now }] }
 }
 
@@ -316,8 +324,8 @@ export const handle = (state: State, event: Event, using: Rules = rules): Step =
     case "DeadlineReached":
       return onDeadline(using, state, event.now)
     case "Stopped":
-      return end(state, "Stopped", state.askedAt)
+      return giveUp(state, "Stopped", state.askedAt)
     case "Died":
-      return end(state, "Failure", state.askedAt)
+      return giveUp(state, "Failure", state.askedAt)
   }
 }

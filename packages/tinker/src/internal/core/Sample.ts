@@ -283,16 +283,16 @@ const leaveGate = (client: Client, state: State, phase: State["phase"]): Step =>
   commands: [{ _tag: "LeaveGate" }],
 })
 
-const admit = (client: Client, state: State): Step => ({
+const admit = (client: Client, state: State, tries = state.tries): Step => ({
   client,
-  state: { ...state, phase: "Admitting", isAtGate: true },
+  state: { ...state, phase: "Admitting", isAtGate: true, tries },
   commands: [{ _tag: "Admit", bytes: state.settings.bytes }],
 })
 
 /** Begins a submission: with the first number, if that is not known yet. */
 const submit = (client: Client, state: State): Step =>
   client.isJoined
-    ? admit(client, { ...state, tries: state.tries + 1 })
+    ? admit(client, state, state.tries + 1)
     : { client, state: { ...state, phase: "Joining" }, commands: [{ _tag: "Join" }] }
 
 const wait = (client: Client, state: State, millis: number, next: State["next"], now: number): Step => ({
@@ -358,8 +358,8 @@ type On<T extends Event["_tag"]> = (
 const onStarted: On<"Started"> = (rules, client, before, { now }) => {
   const state: State = { ...before, phase: "Queued", startedAt: now, hasPlace: true }
   const millis = rules.limitAt(client, state) - now
-  const limit: ReadonlyArray<Command> = Number.isFinite(millis) ? [{ _tag: "SetLimit", millis }] : nothing
-  return { client, state, commands: [...limit, { _tag: "Enter" }] }
+  const enter: Command = { _tag: "Enter" }
+  return { client, state, commands: Number.isFinite(millis) ? [{ _tag: "SetLimit", millis }, enter] : [enter] }
 }
 
 const onJoined: On<"Joined"> = (_rules, client, state, { first }) =>
@@ -377,31 +377,37 @@ const onAdmitted: On<"Admitted"> = (rules, client, state, { now }) => {
   }
 }
 
-const onAccepted: On<"Accepted"> = (_rules, client, state, { now, requestId }) => ({
-  client: { ...client, billing: undefined, queueState: "active" },
-  state: {
-    ...state,
-    phase: "Polling",
-    isAtGate: false,
-    requestIds: [...state.requestIds, requestId],
-    running: requestId,
-    queueState: "submitted",
-    queueReason: undefined,
-  },
-  commands: [
-    ...(client.queueState === "active"
-      ? nothing
-      : [{ _tag: "ShowClient" as const, state: "active", reason: undefined }]),
+/** A submission that the server accepts ends a billing stop and whatever else the client was waiting for. */
+const reached = (client: Client, commands: Array<Command>): Client => {
+  if (client.queueState === "active" && client.billing === undefined) return client
+  if (client.queueState !== "active") commands.push({ _tag: "ShowClient", state: "active", reason: undefined })
+  return { ...client, billing: undefined, queueState: "active" }
+}
+
+const onAccepted: On<"Accepted"> = (_rules, before, state, { now, requestId }) => {
+  const commands: Array<Command> = []
+  const client = reached(before, commands)
+  const queuedFor = state.requestIds.length === 0 ? now - state.startedAt : undefined
+  commands.push(
     { _tag: "Show", state: "submitted", reason: undefined },
-    {
-      _tag: "ReportAccepted",
-      requestId,
-      queuedFor: state.requestIds.length === 0 ? now - state.startedAt : undefined,
-    },
+    { _tag: "ReportAccepted", requestId, queuedFor },
     { _tag: "LeaveGate" },
     { _tag: "Poll", requestId, submittedIn: now - state.sentAt },
-  ],
-})
+  )
+  return {
+    client,
+    state: {
+      ...state,
+      phase: "Polling",
+      isAtGate: false,
+      requestIds: [...state.requestIds, requestId],
+      running: requestId,
+      queueState: "submitted",
+      queueReason: undefined,
+    },
+    commands,
+  }
+}
 
 const onRefused: On<"Refused"> = (rules, before, state, event) => {
   const { failure, now } = event

@@ -5,7 +5,9 @@ import type * as Option from "effect/Option"
 /** A one-time result with callback listeners; lighter than `Deferred`. */
 export class Completion<A, E> {
   protected exit: Exit.Exit<A, E> | undefined = undefined
-  private listeners: Set<(exit: Exit.Exit<A, E>) => void> | undefined = undefined
+  /** The only listener of most. */
+  private first: ((exit: Exit.Exit<A, E>) => void) | undefined = undefined
+  private others: Set<(exit: Exit.Exit<A, E>) => void> | undefined = undefined
 
   /** Sets the result. Only the first call counts. */
   done(exit: Exit.Exit<A, E>): void {
@@ -22,14 +24,15 @@ export class Completion<A, E> {
   get await(): Effect.Effect<A, E> {
     return Effect.async<A, E>((resume) => {
       this.listen(resume)
-      return this.exit === undefined ? Effect.sync(() => this.listeners?.delete(resume)) : undefined
+      return this.exit === undefined ? Effect.sync(() => this.forget(resume)) : undefined
     })
   }
 
   /** Calls the listener once: when the result arrives, or now. The listener must not throw. */
   listen(listener: (exit: Exit.Exit<A, E>) => void): void {
-    if (this.exit === undefined) (this.listeners ??= new Set()).add(listener)
-    else listener(this.exit)
+    if (this.exit !== undefined) listener(this.exit)
+    else if (this.first === undefined) this.first = listener
+    else (this.others ??= new Set()).add(listener)
   }
 
   /** The result if it is there. */
@@ -37,9 +40,16 @@ export class Completion<A, E> {
     return Effect.suspend(() => (this.exit === undefined ? Effect.succeedNone : Effect.asSome(this.exit)))
   }
 
+  private forget(listener: (exit: Exit.Exit<A, E>) => void): void {
+    if (this.first === listener) this.first = undefined
+    else this.others?.delete(listener)
+  }
+
   protected notify(exit: Exit.Exit<A, E>): void {
-    const { listeners } = this
-    this.listeners = undefined
-    listeners?.forEach((listener) => listener(exit))
+    const { first, others } = this
+    this.first = undefined
+    this.others = undefined
+    first?.(exit)
+    others?.forEach((listener) => listener(exit))
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Time limits for what is done thousands of times at once. One timer for all limits of one length: since each is as
- * long as the others, the first that began is the first to end. (`Effect.timeout` costs two fibers and a timer each.)
+ * Time limits for thousands of concurrent operations. All limits of one length share a timer: they end in the order in
+ * which they began. (`Effect.timeout` costs two fibers and a timer each.)
  */
 import type * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
@@ -13,13 +13,13 @@ import { surroundings } from "../util/RunBeside.ts"
 import { clockOf, preciseUptime } from "../util/MonotonicClock.ts"
 
 export interface Timeouts {
-  /** Calls `expire` after so many milliseconds, unless what it gives back is called before. */
+  /** Calls `expire` after this many milliseconds, unless the returned function is called first. */
   readonly after: (millis: number, expire: () => void) => () => void
 }
 
 const never = () => {}
 
-// Longer timers than a 32 bit count of milliseconds never fire; waking early is harmless.
+// Timers longer than a 32-bit count of milliseconds never fire; waking early is harmless.
 const maxSleep = 2 ** 31 - 1
 
 class Limit {
@@ -50,7 +50,7 @@ class Line {
     if (this.tail === undefined) this.head = limit
     else this.tail.next = limit
     this.tail = limit
-    // A timer that fires too early looks again; so the one that runs will do.
+    // A timer that fires early looks again, so a running one is enough.
     if (!this.isAsleep) this.sleep(millis)
     return limit
   }
@@ -67,7 +67,7 @@ class Line {
     if (this.owner.isClosed) this.rest()
   }
 
-  /** Stops the timer of a line that has no limit left. */
+  /** Stops the timer if the line has no limit left. */
   rest(): void {
     if (this.head !== undefined) return
     this.sleeper?.unsafeInterruptAsFork(FiberId.none)
@@ -103,7 +103,7 @@ class Line {
         if (this.head !== undefined && !this.isAsleep) this.sleep(this.head.due - now)
       }),
     )
-    // A clock may wake at once, and the line be asleep again.
+    // A clock may wake at once, and the line may sleep again already.
     if (this.isAsleep) this.sleeper ??= sleeper
   }
 }
@@ -112,9 +112,9 @@ class Line {
 interface Owner {
   readonly clock: Clock.Clock
   readonly runtime: Runtime.Runtime<never>
-  /** Lines whose timer runs. */
+  /** Lines with a running timer. */
   readonly sleeping: Set<Line>
-  /** No timer outlives its last limit any more. */
+  /** Whether timers stop with their last limit. */
   isClosed: boolean
 }
 

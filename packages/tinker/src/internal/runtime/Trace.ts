@@ -1,4 +1,4 @@
-/** Spans that cost nothing where nobody looks at them. */
+/** Spans that cost nothing without a tracer. */
 import * as Chunk from "effect/Chunk"
 import type * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
@@ -17,10 +17,10 @@ import * as FiberContext from "./FiberContext.ts"
 type Attributes = Readonly<Record<string, unknown>>
 type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
-/** Effect's own, which keeps spans in memory and shows them to nobody. */
+/** Effect's default tracer, which exports nothing. */
 const native = Context.get(DefaultServices.liveServices, Tracer.Tracer)
 
-/** A span that somebody looks at, to be told something from wherever the work goes on. */
+/** A span of an installed tracer, which can be annotated from any callback or fiber. */
 export class Trace {
   private readonly tracer: Tracer.Tracer
   private readonly span: Tracer.Span
@@ -41,7 +41,7 @@ export class Trace {
     this.span.event(name, this.clock.unsafeCurrentTimeNanos(), attributes)
   }
 
-  /** A part of the same work, begun now. It ends with the whole at the latest. */
+  /** Opens a span inside this one. It ends with this one at the latest. */
   child(name: string): Trace {
     const now = this.clock.unsafeCurrentTimeNanos()
     const span = this.tracer.span(name, Option.some(this.span), Context.empty(), [], now, "internal")
@@ -50,7 +50,7 @@ export class Trace {
     return part
   }
 
-  /** Only the first time counts. A tracer that throws costs its span, and nobody's result. */
+  /** Ends the span. Only the first call counts. A tracer that throws costs its span and nothing else. */
   end(exit: Exit.Exit<unknown, unknown> = Exit.void): void {
     for (const part of this.parts) part.end(exit)
     tryExit(() => {
@@ -58,19 +58,19 @@ export class Trace {
     })
   }
 
-  /** The effect as a part of this span, whichever fiber runs it. */
+  /** Runs the effect inside this span, in whatever fiber. */
   around<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.withTracer(Effect.withParentSpan(effect, this.span), this.tracer)
   }
 }
 
-/** The tracer that somebody has installed, unless it is turned off here. */
+/** Returns the installed tracer, unless tracing is turned off for this fiber. */
 const tracerOf = (fiber: AnyFiber): Tracer.Tracer | undefined => {
   const { currentTracer } = fiber
   return currentTracer === native || !fiber.getFiberRef(FiberRef.currentTracerEnabled) ? undefined : currentTracer
 }
 
-/** The span that this fiber is in, if somebody has installed a tracer. */
+/** Returns the current span of the fiber if a tracer is installed. */
 export const current = (fiber: AnyFiber): Trace | undefined => {
   const { currentSpan } = fiber
   if (currentSpan?._tag !== "Span") return undefined
@@ -78,13 +78,10 @@ export const current = (fiber: AnyFiber): Trace | undefined => {
   return tracer === undefined ? undefined : new Trace(tracer, currentSpan, clockOf(fiber))
 }
 
-/** Has somebody installed a tracer? */
+/** Checks whether a tracer is installed. */
 export const isTraced = (fiber: AnyFiber): boolean => fiber.currentTracer !== native
 
-/**
- * A span of a client's operation around the effect, if somebody has installed a tracer. Without a name it is part of
- * the span that is there.
- */
+/** Runs the work inside a span if a tracer is installed. Without a name it stays in the current span. */
 export const traced = <A, E>(
   work: (fiber: AnyFiber) => Effect.Effect<A, E>,
   name: string | undefined,
@@ -120,6 +117,8 @@ export const open = (
   return { trace: new Trace(tracer, made.value, clockOf(fiber)), fiber: FiberContext.withSpan(fiber, made.value) }
 }
 
+const noLinks: ReadonlyArray<Tracer.SpanLink> = []
+
 /** Skips spans that hide themselves from their children. */
 const visible = (span: Tracer.AnySpan | undefined): Tracer.AnySpan | undefined => {
   if (span === undefined || !Context.get(span.context, Tracer.DisablePropagation)) return span
@@ -140,11 +139,12 @@ const makeSpan = (
     name,
     Option.fromNullable(visible(fiber.currentSpan)),
     Context.empty(),
-    Chunk.toReadonlyArray(links),
+    Chunk.isEmpty(links) ? noLinks : Chunk.toReadonlyArray(links),
     now,
     kind,
   )
-  HashMap.forEach(fiber.getFiberRef(FiberRef.currentTracerSpanAnnotations), (value, key) => span.attribute(key, value))
+  const annotations = fiber.getFiberRef(FiberRef.currentTracerSpanAnnotations)
+  if (!HashMap.isEmpty(annotations)) HashMap.forEach(annotations, (value, key) => span.attribute(key, value))
   for (const key in attributes) span.attribute(key, attributes[key])
   return span
 }
@@ -159,7 +159,7 @@ export const start = (
     return Effect.sync(() => open(fiber, name, "internal", attributes)?.trace)
   })
 
-/** The effect as part of a span of its caller's. If there is none, the tracer of the fiber that runs it does not count. */
+/** Runs the effect inside the span of its caller. Without one, the tracer of the running fiber is turned off. */
 export const within = <A, E>(trace: Trace | undefined, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
   trace === undefined
     ? Effect.withFiberRuntime((fiber) =>
@@ -167,7 +167,7 @@ export const within = <A, E>(trace: Trace | undefined, effect: Effect.Effect<A, 
       )
     : trace.around(effect)
 
-/** The effect, after its span, if there is one, was told something. */
+/** Annotates the current span, if there is one, before the effect. */
 export const annotated = <A, E>(key: string, value: unknown, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
   Effect.withFiberRuntime((fiber) => {
     current(fiber)?.attribute(key, value)
@@ -176,7 +176,7 @@ export const annotated = <A, E>(key: string, value: unknown, effect: Effect.Effe
 
 const isHex = /^[0-9a-f]+$/
 
-/** What W3C calls `traceparent`, of the span that this fiber is in; nothing if its ids are of another kind. */
+/** Returns the W3C `traceparent` of the current span; `undefined` if its ids have another format. */
 export const traceparentOf = ({ currentSpan }: AnyFiber): string | undefined => {
   if (currentSpan === undefined) return undefined
   const { sampled, spanId, traceId } = currentSpan

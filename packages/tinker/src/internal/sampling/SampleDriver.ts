@@ -28,11 +28,11 @@ import * as Sample from "../core/Sample.ts"
 import { PendingFuture } from "../futures/FutureImpl.ts"
 import { defaultStalledAfter, millisOf } from "../futures/Poller.ts"
 import { Completion } from "../runtime/Completion.ts"
-import { defer } from "../runtime/Defer.ts"
 import { type AnyFiber, snapshot } from "../runtime/FiberContext.ts"
 import * as Gate from "../runtime/Gate.ts"
 import { Machine } from "../runtime/Machine.ts"
 import * as Meters from "../runtime/Meters.ts"
+import { Outbox } from "../runtime/Outbox.ts"
 import * as QueueStateLog from "../runtime/QueueStateLog.ts"
 import * as Tasks from "../runtime/Tasks.ts"
 import * as Timeouts from "../runtime/Timeouts.ts"
@@ -99,6 +99,7 @@ interface Shared extends Parts {
   readonly log: QueueStateLog.QueueStateLog
   readonly meter: Meters.Meter | undefined
   readonly queue: Watched<ApiFuture.QueueState>
+  readonly outbox: Outbox
   /** The limit without a successful sample unless the caller sets one, in milliseconds. */
   readonly stalledAfter: number
   readonly attributes: Readonly<Record<string, unknown>>
@@ -149,6 +150,7 @@ export const make = (
       log: QueueStateLog.make(config),
       meter: Meters.make(config)(operation),
       queue: new Watched(queueStateAt(time, "active")),
+      outbox: new Outbox(),
       stalledAfter: flags.sampleEnableStuckDetection ? defaultStalledAfter : Number.POSITIVE_INFINITY,
       attributes: { "tinker.session_id": session.id, "tinker.sampling_session_id": samplingSessionId },
       client: Sample.initialClient(
@@ -283,7 +285,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
       case "ReportAccepted":
         return this.reportAccepted(command)
       case "Poll":
-        return defer(this.fiber, () => this.poll(command))
+        return this.shared.outbox.add(this.fiber, () => this.poll(command))
       case "Wait":
         this.clearWait = this.after(command.millis, "TimerFired")
         return
@@ -335,7 +337,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
   /** The number is taken when the sample is sent, so that numbers are in order on the wire. */
   private admit(bytes: number): void {
     this.leaveGate = this.shared.limiter.samplingGate.enter(bytes, (admission) =>
-      defer(this.fiber, () => this.admitted(admission, { _tag: "Admitted", now: this.now() })),
+      this.shared.outbox.add(this.fiber, () => this.admitted(admission, { _tag: "Admitted", now: this.now() })),
     )
   }
 
@@ -364,6 +366,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
   }
 
   private replied(exit: Exit.Exit<Accepted, TinkerError>): void {
+    this.shared.outbox.onResponse()
     // Keeps nothing of the request alive while its result is waited for.
     this.stopWork = noop
     this.spans?.replied(exit)
@@ -407,6 +410,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
   }
 
   private polled(exit: Exit.Exit<SampleResult, FutureError>): void {
+    this.shared.outbox.onResponse()
     this.stopWork = noop
     const checked = this.check(exit)
     const now = this.now()

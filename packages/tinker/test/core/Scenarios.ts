@@ -56,14 +56,12 @@ export const scenario = (
   more: Partial<Scenario> = {},
 ): Scenario => {
   const all: Budget = { faults: 0, crashes: 0, cancels: 0, closes: 0, ...budget }
-  // A name that is taken is a fault in itself: its request is rejected.
-  const faults = programs[name].some(({ taken }) => taken) ? Math.min(1, all.faults) : all.faults
   return {
     program: programs[name],
     server,
     journaled: all.crashes > 0,
     onUnknownOutcome: "probe",
-    budget: { ...all, faults },
+    budget: all,
     ...more,
   }
 }
@@ -90,7 +88,9 @@ export const small: ReadonlyArray<Scenario> = [
     scenario("pass", server, { faults: 1, crashes: 1 }),
     scenario("serialStep", server, { crashes: 1 }),
     scenario("savePass", server, { crashes: 1 }),
+    scenario("pass", server, { crashes: 1 }, { forgetsBytes: true }),
     scenario("parallelPass", server, { crashes: 1 }),
+    scenario("parallelThree", server, { faults: 2 }, { faults: ["errorAfter", "lostAfter"] }),
     scenario("parallelPass", server, { faults: 2 }),
     scenario("trainStep", server, { cancels: 1, closes: 1 }),
     scenario("trainStep", server, { faults: 1, closes: 1 }, { faults: ["lostBefore", "conflict", "error"] }),
@@ -137,7 +137,7 @@ export const full: ReadonlyArray<Scenario> = [
 ].filter(mayRun)
 
 /** Small programs on every server, with the events that the client received. */
-export const traced: ReadonlyArray<Scenario> = [...servers, ...unreadable(fewServers)]
+export const traced: ReadonlyArray<Scenario> = [...servers, ...unreadable(servers)]
   .flatMap((server) => [
     scenario("pass", server, { faults: 2 }, { traced: true }),
     scenario("pass", server, { faults: 1, crashes: 1 }, { traced: true }),

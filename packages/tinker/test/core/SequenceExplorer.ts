@@ -24,9 +24,14 @@ export interface Exploration {
   readonly transitions: number
   /** The tags of commands and outcomes that were seen. */
   readonly commands: ReadonlySet<string>
-  /** For each trace that ends with "unknown": what is true in the worlds that look like that, and with how few faults. */
-  readonly unknowns: ReadonlyMap<string, { readonly truths: Set<string>; fewestFaults: number; example: string }>
+  readonly unknowns: Unknowns
 }
+
+/**
+ * For each trace of events that ends with "unknown": what is true in the worlds that look like that to the client, and
+ * one of those with the most faults to spare.
+ */
+export type Unknowns = Map<string, { readonly truths: Set<string>; spared: number; example: string }>
 
 export class Found extends Error {}
 
@@ -43,19 +48,18 @@ export const describe = ({ budget, journaled, onUnknownOutcome, program, server 
     budget,
   })
 
-export const explore = (core: Core, scenario: Scenario): Exploration => {
+export const explore = (core: Core, scenario: Scenario, unknowns: Unknowns = new Map()): Exploration => {
   const commands = new Set<string>()
-  const unknowns = new Map<string, { truths: Set<string>; fewestFaults: number; example: string }>()
   const onCommand = (command: Command): void => {
     commands.add(command._tag === "Complete" ? command.outcome._tag : command._tag)
   }
   const onUnknown = (world: World, index: number): void => {
     if (world.trace === undefined) return
-    const known = unknowns.get(world.trace) ?? { truths: new Set(), fewestFaults: Infinity, example: "" }
+    const known = unknowns.get(world.trace) ?? { truths: new Set(), spared: -1, example: "" }
     known.truths.add(world.ghosts.length > 0 ? "undecided" : truth(scenario, world, index))
-    if (world.used.length < known.fewestFaults) {
-      known.fewestFaults = world.used.length
-      known.example = `${describe(scenario)} ${world.used.join(", ")}`
+    if (world.left.faults > known.spared) {
+      known.spared = world.left.faults
+      known.example = `${world.used.join(", ")} ${describe(scenario)}\n  ${world.trace}`
     }
     unknowns.set(world.trace, known)
   }
@@ -107,6 +111,15 @@ export const explore = (core: Core, scenario: Scenario): Exploration => {
   }
   return { states: seen.size, transitions, commands, unknowns }
 }
+
+/**
+ * Finds the reports of "unknown" that need not be: all worlds that look the same to the client agree on what happened.
+ * The worlds that could disagree may need one more fault, so that only those count that have one to spare.
+ */
+export const needless = (unknowns: Unknowns): ReadonlyArray<string> =>
+  [...unknowns.values()].flatMap(({ example, spared, truths }) =>
+    spared > 0 && truths.size === 1 ? [`${[...truths].join()} is certain: ${example}`] : [],
+  )
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Progress
@@ -185,9 +198,10 @@ const checkProgress = (scenario: Scenario, world: World): void => {
   if (left.cancels < budget.cancels || left.closes < budget.closes) return
   if (left.crashes < budget.crashes) {
     // The next process knows that sending again is safe, so it finishes what was begun.
-    const { kind, zero } = scenario.server
-    const guards =
-      (kind === "byBody" || kind === "byNumber") && zero === "Conflict" && !program.some((step) => step.taken)
+    const { kind, reads, zero } = scenario.server
+    const isKnown =
+      zero === "Conflict" && scenario.forgetsBytes !== true && reads === "both" && !program.some((step) => step.taken)
+    const guards = (kind === "byBody" || kind === "byNumber") && isKnown
     if (used.length === 0 && guards && world.state.broken !== undefined)
       throw new Violation("breaks over a crash, on a server that deduplicates and says so")
     return

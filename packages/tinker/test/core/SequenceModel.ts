@@ -11,6 +11,7 @@ import type {
   OnUnknownOutcome,
   Operation,
   Outcome,
+  Piece,
   ServerTraits,
   Start,
   State,
@@ -55,6 +56,8 @@ export interface Scenario {
   readonly budget: Budget
   /** The faults that can happen; all of them if undefined. */
   readonly faults?: ReadonlyArray<Fault> | undefined
+  /** The journal does not keep the bytes of requests, so that they can't be sent again. */
+  readonly forgetsBytes?: boolean | undefined
   /** Keeps the events that the client received, to compare worlds that look the same to it. */
   readonly traced?: boolean | undefined
 }
@@ -62,21 +65,24 @@ export interface Scenario {
 /**
  * What can happen to a request, a probe, a check of the encoding or a write of the journal.
  *
- * - `garbled`: the server acted, and its response can't be read, which the transport does not retry.
+ * - `garbled`, `garbledBefore`: the response can't be read, which the transport does not retry. It comes from the server
+ *   after it acted, or from something in front of it.
  * - `late`: the client hears of a lost connection, and the request arrives at any later time.
  * - `error`, `errorAfter`: a 500, before or after the server acted.
- * - `asksForRetry`: a 500 that says that nothing was done.
- * - `rejectLost`, `failLost`: rejected, or accepted and bound to fail, and the response is lost.
+ * - `asksForRetry`, `asksAfter`: a 500 that asks for a retry. A server that deduplicates may have acted.
+ * - `rejectLost`, `failLost`, `failError`: rejected, or accepted and bound to fail, and the response is lost or a 500.
  */
 export type Fault =
   | "notSent"
   | "lostBefore"
   | "lostAfter"
   | "garbled"
+  | "garbledBefore"
   | "late"
   | "error"
   | "errorAfter"
   | "asksForRetry"
+  | "asksAfter"
   | "reject"
   | "badRequest"
   | "unknownField"
@@ -85,12 +91,14 @@ export type Fault =
   | "expires"
   | "rejectLost"
   | "failLost"
+  | "failError"
   | "journalFails"
   | "checkFails"
   | "probeRetried"
 
 /** One that is two faults at once costs as much. A late request leaves no room for others: see `moves`. */
-const costOf = (fault: Fault): number => (fault === "rejectLost" || fault === "failLost" || fault === "late" ? 2 : 1)
+const costOf = (fault: Fault): number => (expensive.includes(fault) ? 2 : 1)
+const expensive: ReadonlyArray<Fault> = ["rejectLost", "failLost", "failError", "late"]
 
 interface Sending {
   readonly _tag: "Send"
@@ -265,7 +273,7 @@ const cloneState = (state: State): State => ({
   queue: [...state.queue],
   active: state.active && {
     ...state.active,
-    pieces: state.active.pieces.map((piece) => ({ ...piece, candidates: [...piece.candidates] })),
+    pieces: state.active.pieces.map((piece) => ({ ...piece, candidates: [...piece.candidates] })) as unknown as [Piece],
     intents: [...state.active.intents],
   },
 })
@@ -559,7 +567,7 @@ export const moves = (run: Run, world: World): Array<Move> => {
         },
         false,
       )
-  if (left.crashes > 0 && scenario.journaled) crashMoves(run, world, add)
+  if (left.crashes > 0 && scenario.journaled) crashMoves(run, world, add, withFault)
   return out
 }
 
@@ -714,11 +722,17 @@ const sendMoves = (run: Run, flight: Sending, take: (world: World) => void, add:
     submit(world)
     refuse(world, lost)
   })
+  fault("garbledBefore", (world) => refuse(world, lost))
   fault("late", (world) => {
     world.ghosts.push(request)
     retry(world, lost)
   })
   fault("asksForRetry", (world) => retry(world, failure("Uncertain", { asksForRetry: true })))
+  if (scenario.server.kind === "byBody" || scenario.server.kind === "byNumber")
+    fault("asksAfter", (world) => {
+      submit(world)
+      retry(world, failure("Uncertain", { asksForRetry: true }))
+    })
   fault("reject", (world) => answer(world, submit(world, "Succeeds", true)))
   fault("conflict", (world) => refuse(world, failure("Conflict")))
   fault("fails", (world) => answer(world, submit(world, "Fails")))
@@ -735,6 +749,10 @@ const sendMoves = (run: Run, flight: Sending, take: (world: World) => void, add:
   fault("error", (world) => retry(world, error))
   fault("errorAfter", (world) => {
     submit(world)
+    retry(world, error)
+  })
+  fault("failError", (world) => {
+    submit(world, "Fails")
     retry(world, error)
   })
   const rejectWith = (details: Partial<Failure>) => (world: World) => {
@@ -808,22 +826,21 @@ const probeMoves = (
 // ---------------------------------------------------------------------------------------------------------------------
 
 /** Only the journal survives, up to some point; what was on its way arrived or did not. */
-const crashMoves = (run: Run, world: World, add: Add): void => {
+const crashMoves = (run: Run, world: World, add: Add, withFault: WithFault): void => {
   const sends = world.flights.flatMap((flight) => (flight._tag === "Send" ? [flight] : []))
+  const crash = (kept: number, arrived: number, fate: Server.Fate) => (world: World) => {
+    world.left.crashes--
+    for (const [at, flight] of sends.entries())
+      if (((arrived >> at) & 1) === 1) Server.submit(world.server, requestOf(run.scenario, flight), fate, false)
+    world.durable.push(...world.buffered.splice(0, kept))
+    resume(run, world)
+  }
   for (let kept = 0; kept <= world.buffered.length; kept++)
-    for (let arrived = 0; arrived < 2 ** sends.length; arrived++)
-      add(
-        `crash, ${kept} notes kept, ${arrived} arrived`,
-        (world) => {
-          world.left.crashes--
-          for (const [at, flight] of sends.entries())
-            if (((arrived >> at) & 1) === 1)
-              Server.submit(world.server, requestOf(run.scenario, flight), "Succeeds", false)
-          world.durable.push(...world.buffered.splice(0, kept))
-          resume(run, world)
-        },
-        false,
-      )
+    for (let arrived = 0; arrived < 2 ** sends.length; arrived++) {
+      add(`crash, ${kept} notes kept, ${arrived} arrived`, crash(kept, arrived, "Succeeds"), false)
+      if (arrived > 0)
+        withFault("fails", `crash, ${kept} notes kept, ${arrived} arrived`, crash(kept, arrived, "Fails"))
+    }
 }
 
 const resume = (run: Run, world: World): void => {
@@ -891,7 +908,7 @@ const resume = (run: Run, world: World): void => {
         follows: undefined,
         encoding: "fixed",
         mayPrepare: false,
-        recorded: unsent.map(({ intent: { seq } }) => ({ seq, hasBytes: true })),
+        recorded: unsent.map(({ intent: { seq } }) => ({ seq, hasBytes: scenario.forgetsBytes !== true })),
       },
     })
   }

@@ -68,12 +68,16 @@ export const initial = (
 /** How long to wait before the same request is sent again after a conflict, in milliseconds. */
 export const conflictDelays: ReadonlyArray<number> = [500, 1_000, 2_000]
 
-/** How often one piece may lose its number to a probe. */
-const maxAbsences = 2
+/**
+ * How many delays pass before another number is tried. Under a higher number, a server that only needed a moment would
+ * wait for the lower one for ever.
+ */
+const delaysBeforeRenumbering = 2
 
 /** Applies an event to the state and returns the commands to perform, in order. */
 export const handle = (state: State, event: Event): Array<Command> => {
   const out: Array<Command> = []
+  const { active } = state
   switch (event._tag) {
     case "Enqueued":
       enqueue(state, event.operation, out)
@@ -95,14 +99,14 @@ export const handle = (state: State, event: Event): Array<Command> => {
       close(state, event.force, out)
       break
     case "ResultHeard":
-      if (state.probing?._tag === "AwaitingResult") probe(state, out)
+      if (active !== undefined && state.probing?._tag === "AwaitingResult") probe(state, active, out)
       break
     case "Probed":
-      onProbed(state, event.answer, event.requestId, out)
+      if (active !== undefined) onProbed(state, active, event.answer, event.requestId, out)
       break
     default: {
-      const piece = state.active?.pieces[event.piece]
-      if (piece !== undefined) onPieceEvent(state, piece, event, out)
+      const piece = active?.pieces[event.piece]
+      if (active !== undefined && piece !== undefined) onPieceEvent(state, active, piece, event, out)
     }
   }
   return out
@@ -110,33 +114,41 @@ export const handle = (state: State, event: Event): Array<Command> => {
 
 type PieceEvent = Extract<Event, { readonly piece: number }>
 
-const onPieceEvent = (state: State, piece: Piece, event: PieceEvent, out: Array<Command>): void => {
+const onPieceEvent = (state: State, active: Active, piece: Piece, event: PieceEvent, out: Array<Command>): void => {
   switch (event._tag) {
     case "Journaled":
-      if (state.active?.isRecording === true) beginSending(state, state.active, out)
-      else if (piece.phase === "Journaling") send(state, piece, out)
+      if (active.isRecording) beginSending(state, active, out)
+      else if (piece.phase === "Journaling") send(state, active, piece, out)
       break
     case "JournalFailed":
-      if (state.active?.isRecording === true) end(state, { _tag: "Failed", error: event.error }, out, false)
-      else endPiece(state, piece, { _tag: "Free", seq: piece.original.seq, rejected: false, error: event.error }, out)
+      if (active.isRecording) end(state, active, { _tag: "Failed", error: event.error }, out, false)
+      else
+        endPiece(
+          state,
+          active,
+          piece,
+          { _tag: "Free", seq: piece.original.seq, rejected: false, error: event.error },
+          out,
+        )
       break
     case "AttemptFailed":
       piece.pending = { _tag: "Attempt", failure: event.failure }
-      judge(state, piece, out)
+      judge(state, active, piece, out)
       break
     case "Accepted":
-      acknowledge(state, piece, event.requestId, out)
+      acknowledge(state, active, piece, event.requestId, out)
       break
     case "Refused":
       piece.pending = { _tag: "Response", failure: event.failure }
-      judge(state, piece, out)
+      judge(state, active, piece, out)
       break
     case "EncodingChecked":
+      if (piece.phase !== "Checking") break
       piece.unreadable = event.readsOnlyJson
-      judged(state, piece, out)
+      judged(state, active, piece, out)
       break
     case "DelayOver":
-      if (piece.phase === "Delaying") dispatch(state, piece, piece.original, "None", out)
+      if (piece.phase === "Delaying") dispatch(state, active, piece, piece.original, "None", out)
       break
   }
 }
@@ -201,7 +213,8 @@ const startTurn = (state: State, out: Array<Command>): void => {
   const broken = obstacle(state, operation)
   if (broken !== undefined) return complete(operation, { _tag: "Broken", broken }, out)
   chooseNext(state, operation)
-  const pieces = Array.from({ length: operation.pieces }, (_, index) => newPiece(state, operation, index))
+  const later = Array.from({ length: operation.pieces - 1 }, (_, index) => newPiece(state, operation, index + 1))
+  const pieces: Active["pieces"] = [newPiece(state, operation, 0), ...later]
   const active: Active = {
     operation,
     mode: modeOf(state, operation),
@@ -210,7 +223,7 @@ const startTurn = (state: State, out: Array<Command>): void => {
     intents: state.journaled ? pieces.map(({ current }) => current.seq) : [],
   }
   state.active = active
-  if (pieces.length === 0) return end(state, { _tag: "Accepted" }, out)
+  if (pieces.length === 0) return end(state, active, { _tag: "Accepted" }, out)
   if (active.mode === "Recorded") return resendRecorded(state, active, 0, out)
   if (!state.journaled) return beginSending(state, active, out)
   // All pieces are in the journal before the first is sent.
@@ -239,7 +252,6 @@ const newPiece = (state: State, operation: Operation, index: number): Piece => {
     inDoubt: operation.recorded !== undefined,
     unreadable: false,
     absent: false,
-    absences: 0,
     delays: 0,
     candidates: [],
     failure: undefined,
@@ -276,48 +288,52 @@ const intentOf = (piece: number, { encoding, seq }: Request): JournalEntry => ({
 const beginSending = (state: State, active: Active, out: Array<Command>): void => {
   active.isRecording = false
   const [first, ...later] = active.pieces
-  if (first === undefined) return
-  if (active.mode === "Serial") return send(state, first, out)
-  for (const piece of later) send(state, piece, out)
+  const broken = obstacle(state, active.operation)
+  if (broken !== undefined) return abandon(state, active, first, broken, out)
+  if (active.mode === "Serial") return send(state, active, first, out)
+  for (const piece of later) send(state, active, piece, out)
 }
 
 /** Sends the current request of a piece. If there is a journal, it has the request. */
-const send = (state: State, piece: Piece, out: Array<Command>): void => {
-  const { active } = state
-  if (active === undefined) return
+const send = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const broken = obstacle(state, active.operation)
   if (broken !== undefined) return abandon(state, active, piece, broken, out)
   piece.phase = "Sending"
   const { encoding, seq } = piece.current
-  prepareNext(state, piece, out)
+  prepareNext(state, active, piece, out)
   out.push({ _tag: "Send", piece: piece.index, seq, encoding })
 }
 
 /** Ends an operation because the result of an earlier one broke the sequence while it was being submitted. */
-const abandon = (state: State, { pieces }: Active, piece: Piece, broken: Broken, out: Array<Command>): void => {
-  const mayHaveArrived = pieces.some((other) => other.inDoubt || (other !== piece && other.phase === "Sending"))
-  end(state, { _tag: "Broken", broken }, out, !mayHaveArrived)
+const abandon = (state: State, active: Active, piece: Piece, broken: Broken, out: Array<Command>): void => {
+  const mayHaveArrived = active.pieces.some((other) => other.inDoubt || (other !== piece && other.phase === "Sending"))
+  end(state, active, { _tag: "Broken", broken }, out, !mayHaveArrived)
 }
 
-const prepareNext = (state: State, piece: Piece, out: Array<Command>): void => {
+const prepareNext = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const [next] = state.queue
   if (next === undefined || next.pieces !== 1 || !next.mayPrepare || next.recorded !== undefined) return
-  if (state.active?.operation.pieces !== 1 || piece.substitute !== "None" || piece.delays > 0) return
+  if (active.operation.pieces !== 1 || piece.substitute !== "None" || piece.delays > 0) return
   if (next.encoding === "choice" && state.traits.encoding === undefined) return
   out.push({ _tag: "Prepare", id: next.id, seq: piece.current.seq + 1, encoding: encodingOf(state, next) })
 }
 
 /** Sends a request for a piece, after the journal has it in place of the one that it replaces. */
-const dispatch = (state: State, piece: Piece, request: Request, substitute: Substitute, out: Array<Command>): void => {
-  const { active } = state
-  if (active === undefined) return
+const dispatch = (
+  state: State,
+  active: Active,
+  piece: Piece,
+  request: Request,
+  substitute: Substitute,
+  out: Array<Command>,
+): void => {
   const replaced = piece.current
   piece.current = request
   piece.substitute = substitute
   piece.unreadable = false
-  if (!state.journaled || active.mode === "Recorded") return send(state, piece, out)
+  if (!state.journaled || active.mode === "Recorded") return send(state, active, piece, out)
   const isSame = replaced.seq === request.seq && replaced.encoding === request.encoding && substitute !== "Leaner"
-  if (isSame && active.intents.includes(request.seq)) return send(state, piece, out)
+  if (isSame && active.intents.includes(request.seq)) return send(state, active, piece, out)
   const isMoved = replaced.seq !== request.seq
   const rewritten = [piece, ...(isMoved ? moveAlong(active, piece) : [])]
   const taken = rewritten.map(({ current }) => current.seq)
@@ -341,9 +357,8 @@ const moveAlong = ({ pieces }: Active, { current, index }: Piece): Array<Piece> 
   return later
 }
 
-const acknowledge = (state: State, piece: Piece, requestId: string, out: Array<Command>): void => {
-  const { active } = state
-  if (active === undefined || piece.phase !== "Sending") return
+const acknowledge = (state: State, active: Active, piece: Piece, requestId: string, out: Array<Command>): void => {
+  if (piece.phase !== "Sending") return
   const { encoding, seq } = piece.current
   if (encoding !== "fixed" && active.operation.encoding === "choice" && state.traits.encoding === undefined)
     learn(state, { encoding }, out)
@@ -361,7 +376,7 @@ const acknowledge = (state: State, piece: Piece, requestId: string, out: Array<C
   const { id } = active.operation
   const { inDoubt, index } = piece
   out.push({ _tag: "Poll", id, piece: index, seq, requestId, inDoubt })
-  endPiece(state, piece, { _tag: "Acknowledged" }, out)
+  endPiece(state, active, piece, { _tag: "Acknowledged" }, out)
 }
 
 /**
@@ -389,18 +404,18 @@ const learn = (state: State, change: Partial<ServerTraits>, out: Array<Command>)
 // ---------------------------------------------------------------------------------------------------------------------
 
 /** First finds out whether the server only failed to read the encoding: then it did nothing. */
-const judge = (state: State, piece: Piece, out: Array<Command>): void => {
+const judge = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const failure = piece.pending?.failure
   if (failure === undefined || piece.phase !== "Sending") return
   const mayBeUnreadable =
     failure.mayFailOnEncoding && piece.current.encoding === "protobuf" && !piece.inDoubt && !piece.unreadable
   // A server that accepted JSON after it rejected protobuf may read both: its objection may have been another one.
-  if (!mayBeUnreadable || state.traits.encoding === "protobuf") return judged(state, piece, out)
-  piece.phase = "Deciding"
+  if (!mayBeUnreadable || state.traits.encoding === "protobuf") return judged(state, active, piece, out)
+  piece.phase = "Checking"
   out.push({ _tag: "CheckEncoding", piece: piece.index })
 }
 
-const judged = (state: State, piece: Piece, out: Array<Command>): void => {
+const judged = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const { pending } = piece
   if (pending === undefined) return
   const { failure } = pending
@@ -408,20 +423,19 @@ const judged = (state: State, piece: Piece, out: Array<Command>): void => {
   if (pending._tag === "Response") {
     piece.pending = undefined
     if (failure.meaning === "Uncertain" && !piece.unreadable) piece.inDoubt = true
-    return fail(state, piece, failure, out)
+    return fail(state, active, piece, failure, out)
   }
-  if (failure.meaning !== "Uncertain") return decide(state, piece, true, out)
-  if (piece.unreadable) return decide(state, piece, false, out)
+  if (failure.meaning !== "Uncertain") return decide(state, active, piece, true, out)
+  if (piece.unreadable) return decide(state, active, piece, false, out)
   piece.inDoubt = true
-  if (failure.asksForRetry) return decide(state, piece, true, out)
-  decideResend(state, piece, out)
+  if (failure.asksForRetry) return decide(state, active, piece, true, out)
+  decideResend(state, active, piece, out)
 }
 
-const decide = (state: State, piece: Piece, resend: boolean, out: Array<Command>): void => {
+const decide = (state: State, active: Active, piece: Piece, resend: boolean, out: Array<Command>): void => {
   piece.pending = undefined
   piece.phase = "Sending"
-  const isObstructed = state.active !== undefined && obstacle(state, state.active.operation) !== undefined
-  out.push({ _tag: "Decide", piece: piece.index, resend: resend && !isObstructed })
+  out.push({ _tag: "Decide", piece: piece.index, resend: resend && obstacle(state, active.operation) === undefined })
 }
 
 /** Whether a request that may have arrived can be sent again; undefined if that has to be found out. */
@@ -430,92 +444,98 @@ const mayResend = (state: State, { repeatable }: Operation): boolean | undefined
   return state.onUnknownOutcome === "stop" ? false : state.traits.deduplicates
 }
 
-const decideResend = (state: State, piece: Piece, out: Array<Command>): void => {
-  const { active } = state
-  if (active === undefined) return
+const decideResend = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const allowed = mayResend(state, active.operation)
-  if (allowed !== undefined) return resendDecided(state, piece, allowed, out)
+  if (allowed !== undefined) return resendDecided(state, active, piece, allowed, out)
   piece.phase = "Deciding"
-  if (state.probing === undefined) probe(state, out)
+  if (state.probing === undefined) probe(state, active, out)
 }
 
-const resendDecided = (state: State, piece: Piece, allowed: boolean, out: Array<Command>): void => {
-  if (piece.pending !== undefined) return decide(state, piece, allowed, out)
+const resendDecided = (state: State, active: Active, piece: Piece, allowed: boolean, out: Array<Command>): void => {
+  if (piece.pending !== undefined) return decide(state, active, piece, allowed, out)
   // A recorded request that this process has not sent yet.
-  if (allowed) return send(state, piece, out)
-  endPiece(state, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
+  if (allowed) return send(state, active, piece, out)
+  endPiece(state, active, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
 }
 
 /** Decides what follows the final failure of the current request. */
-const fail = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void => {
-  if (piece.absent && failure.meaning === "Uncertain") return sendUnderNextNumber(state, piece, out)
+const fail = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void => {
+  if (piece.absent && failure.meaning === "Uncertain") return sendUnderNextNumber(state, active, piece, out)
   switch (piece.substitute) {
     case "None":
       if (failure.meaning !== "Conflict" || piece.failure === undefined)
         piece.failure = { ...failure, unreadable: piece.unreadable }
-      if (failure.meaning === "Conflict") return insist(state, piece, out)
-      if (piece.inDoubt) return conclude(state, piece, failure, out)
-      if (piece.unreadable || failure.meaning === "Rejected") return rewrite(state, piece, failure, out)
-      return conclude(state, piece, failure, out)
+      if (failure.meaning === "Conflict") return insist(state, active, piece, out)
+      if (piece.inDoubt) return conclude(state, active, piece, failure, out)
+      if (piece.unreadable || failure.meaning === "Rejected") return rewrite(state, active, piece, failure, out)
+      return conclude(state, active, piece, failure, out)
     case "Leaner":
     case "OtherEncoding": {
       const { failure: first } = piece
       const isConflict = failure.meaning === "Conflict" && !piece.inDoubt
-      if (isConflict && piece.substitute === "OtherEncoding") return insistRewritten(state, piece, failure, out)
+      if (isConflict && piece.substitute === "OtherEncoding") return insistRewritten(state, active, piece, failure, out)
       // Refused both ways: the encoding was not the reason, and the first response says what was. A conflict only says
       // that the first request used the number.
       const isFirstThatCounts = piece.substitute === "OtherEncoding" ? first?.unreadable === false : isConflict
-      return conclude(state, piece, first !== undefined && isFirstThatCounts && !piece.inDoubt ? first : failure, out)
+      return conclude(
+        state,
+        active,
+        piece,
+        first !== undefined && isFirstThatCounts && !piece.inDoubt ? first : failure,
+        out,
+      )
     }
     case "OtherNumber":
-      if (failure.meaning === "Conflict" && !piece.inDoubt) return insist(state, piece, out)
+      if (failure.meaning === "Conflict" && !piece.inDoubt) return insist(state, active, piece, out)
       if (failure.meaning === "Rejected") letPass(state, piece, out)
-      return conclude(state, piece, failure, out)
+      return conclude(state, active, piece, failure, out)
   }
 }
 
 /** Writes a rejected request in another way, if there is one that the server may accept. */
-const rewrite = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void => {
+const rewrite = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void => {
   const { seq } = piece.original
-  if (failure.leaner) return dispatch(state, piece, piece.original, "Leaner", out)
+  if (failure.leaner) return dispatch(state, active, piece, piece.original, "Leaner", out)
   const other = state.traits.encoding ?? "json"
-  const isAnother = state.active?.operation.encoding === "choice" && other !== piece.current.encoding
+  const isAnother = active.operation.encoding === "choice" && other !== piece.current.encoding
   if (isAnother && (piece.unreadable || failure.mayDislikeEncoding))
-    return dispatch(state, piece, { seq, encoding: other }, "OtherEncoding", out)
-  conclude(state, piece, failure, out)
+    return dispatch(state, active, piece, { seq, encoding: other }, "OtherEncoding", out)
+  conclude(state, active, piece, failure, out)
 }
 
 /** From here on the request in its other encoding is the original: its first form may have used the number. */
-const insistRewritten = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void => {
+const insistRewritten = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void => {
   const { seq } = piece.current
   piece.original = piece.current
   piece.substitute = "None"
+  piece.delays = 0
   if (piece.failure?.unreadable === true) piece.failure = { ...failure, unreadable: false }
   else if (!state.rejected.includes(seq)) state.rejected.push(seq)
-  insist(state, piece, out)
+  insist(state, active, piece, out)
 }
 
 /**
  * Handles a conflict over a number that no other request should have. A server may need a moment to finish what came
  * before, so the same request is sent up to three more times. A conflict that does not pass has two explanations: a
- * server where a rejected request uses its number, and one where a failed request does not. Both are tried before each
- * further delay, but not at once: under a higher number, a server that only needed a moment would wait for ever.
+ * server where a rejected request uses its number, and one where a failed request does not. Then both are tried.
  */
-const insist = (state: State, piece: Piece, out: Array<Command>): void => {
-  if (piece.substitute === "None" && piece.delays > 0 && !piece.inDoubt && mayRenumber(state, piece))
+const insist = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
+  const hasWaited = piece.delays >= delaysBeforeRenumbering
+  if (piece.substitute === "None" && hasWaited && !piece.inDoubt && mayRenumber(active, piece))
     piece.candidates = candidatesOf(state, piece)
   const seq = piece.candidates.shift()
-  if (seq !== undefined) return dispatch(state, piece, { seq, encoding: piece.original.encoding }, "OtherNumber", out)
+  if (seq !== undefined)
+    return dispatch(state, active, piece, { seq, encoding: piece.original.encoding }, "OtherNumber", out)
   const millis = conflictDelays[piece.delays]
   const { failure } = piece
   if (failure === undefined) return
-  if (millis === undefined) return conclude(state, piece, failure, out)
+  if (millis === undefined) return conclude(state, active, piece, failure, out)
   piece.delays++
   piece.phase = "Delaying"
   out.push({ _tag: "Delay", piece: piece.index, millis, error: failure.error })
 }
 
-const mayRenumber = ({ active }: State, { index }: Piece): boolean => index === 0 && active?.mode === "Serial"
+const mayRenumber = ({ mode }: Active, { index }: Piece): boolean => index === 0 && mode === "Serial"
 
 const candidatesOf = (state: State, { original: { seq } }: Piece): Array<number> => {
   let beyond = seq
@@ -525,8 +545,8 @@ const candidatesOf = (state: State, { original: { seq } }: Piece): Array<number>
 }
 
 /** Ends a piece by what its last failure says. */
-const conclude = (state: State, piece: Piece, failure: Failure, out: Array<Command>): void =>
-  endPiece(state, piece, outcomeOf(piece, failure, state.active?.operation.conflictMeansNameTaken === true), out)
+const conclude = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void =>
+  endPiece(state, active, piece, outcomeOf(piece, failure, active.operation.conflictMeansNameTaken), out)
 
 const outcomeOf = (piece: Piece, { error, meaning }: Failure, conflictMeansNameTaken: boolean): PieceOutcome => {
   const isConflict = meaning === "Conflict"
@@ -540,21 +560,19 @@ const outcomeOf = (piece: Piece, { error, meaning }: Failure, conflictMeansNameT
 }
 
 /** The probe that showed that the request never arrived has used its number. */
-const sendUnderNextNumber = (state: State, piece: Piece, out: Array<Command>): void => {
+const sendUnderNextNumber = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   piece.absent = false
   piece.inDoubt = false
   const request: Request = { seq: piece.current.seq + 1, encoding: piece.current.encoding }
   piece.original = request
-  dispatch(state, piece, request, "None", out)
+  dispatch(state, active, piece, request, "None", out)
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Operations
 // ---------------------------------------------------------------------------------------------------------------------
 
-const endPiece = (state: State, piece: Piece, outcome: PieceOutcome, out: Array<Command>): void => {
-  const { active } = state
-  if (active === undefined || piece.outcome !== undefined) return
+const endPiece = (state: State, active: Active, piece: Piece, outcome: PieceOutcome, out: Array<Command>): void => {
   piece.phase = "Done"
   piece.outcome = outcome
   switch (active.mode) {
@@ -581,66 +599,72 @@ const onSerialPiece = (
     case "Acknowledged": {
       state.next = piece.current.seq + 1
       const following = pieces[piece.index + 1]
-      if (following === undefined) return end(state, { _tag: "Accepted" }, out)
+      if (following === undefined) return end(state, active, { _tag: "Accepted" }, out)
       // An earlier piece may have changed its number, or found out how the server reads it.
       following.original = { seq: state.next, encoding: encodingOf(state, operation) }
-      return dispatch(state, following, following.original, "None", out)
+      return dispatch(state, active, following, following.original, "None", out)
     }
     case "Free":
       if (outcome.rejected) reject(state, outcome.seq)
       return isPart
-        ? endBroken(state, piece.original.seq, "partial", outcome.error, out, true)
-        : end(state, { _tag: "Failed", error: outcome.error }, out)
+        ? endBroken(state, active, piece.original.seq, "partial", outcome.error, out, true)
+        : end(state, active, { _tag: "Failed", error: outcome.error }, out)
     case "NameTaken":
-      return endNameTaken(state, piece, outcome.error, out)
+      return endNameTaken(state, active, piece, outcome.error, out)
     case "Lost": {
       if (outcome.applied === "unknown" || piece.index === 0)
-        return endBroken(state, piece.original.seq, outcome.applied, outcome.error, out, false)
+        return endBroken(state, active, piece.original.seq, outcome.applied, outcome.error, out, false)
       return isPart
-        ? endBroken(state, piece.original.seq, "partial", outcome.error, out, false)
-        : end(state, { _tag: "Failed", error: outcome.error }, out)
+        ? endBroken(state, active, piece.original.seq, "partial", outcome.error, out, false)
+        : end(state, active, { _tag: "Failed", error: outcome.error }, out)
     }
   }
 }
 
 /** The next operation tries the number of a save whose name is taken. The journal keeps its intent until then. */
-const endNameTaken = (state: State, { current: { seq } }: Piece, error: number, out: Array<Command>): void => {
+const endNameTaken = (
+  state: State,
+  active: Active,
+  { current: { seq } }: Piece,
+  error: number,
+  out: Array<Command>,
+): void => {
   if (seq >= state.next - 1) {
     state.next = seq
     state.maybeUsed = seq
   }
-  end(state, { _tag: "Failed", error }, out, false)
+  end(state, active, { _tag: "Failed", error }, out, false)
 }
 
 /** The first piece goes last: until it arrives the server does nothing with the others. */
 const onParallelPiece = (state: State, active: Active, out: Array<Command>): void => {
   const [first, ...later] = active.pieces
-  if (first === undefined || later.some(({ outcome }) => outcome === undefined)) return
+  if (later.some(({ outcome }) => outcome === undefined)) return
   const outcomes = later.flatMap(({ outcome }) => (outcome === undefined ? [] : [outcome]))
   const bad = outcomes.find((outcome) => outcome._tag !== "Acknowledged")
   if (bad !== undefined) {
     const free = outcomes.flatMap((outcome) => (outcome._tag === "Free" ? [outcome] : []))
-    if (free.length < outcomes.length) return endBroken(state, first.original.seq, "no", bad.error, out, false)
+    if (free.length < outcomes.length) return endBroken(state, active, first.original.seq, "no", bad.error, out, false)
     // Nothing arrived at all: every number is free.
     for (const { rejected, seq } of free) if (rejected && !state.rejected.includes(seq)) state.rejected.push(seq)
-    return end(state, { _tag: "Failed", error: bad.error }, out)
+    return end(state, active, { _tag: "Failed", error: bad.error }, out)
   }
-  if (first.outcome === undefined) return send(state, first, out)
+  if (first.outcome === undefined) return send(state, active, first, out)
   if (first.outcome._tag === "Acknowledged") {
     state.next = first.original.seq + active.pieces.length
-    return end(state, { _tag: "Accepted" }, out)
+    return end(state, active, { _tag: "Accepted" }, out)
   }
   // If the server has used the number of the first piece, it carries out the others.
   const applied = first.outcome._tag === "Free" && !first.outcome.rejected ? "no" : "unknown"
-  endBroken(state, first.original.seq, applied, first.outcome.error, out, false)
+  endBroken(state, active, first.original.seq, applied, first.outcome.error, out, false)
 }
 
 const resendRecorded = (state: State, active: Active, index: number, out: Array<Command>): void => {
   const piece = active.pieces[index]
-  if (piece === undefined) return end(state, { _tag: "Accepted" }, out)
+  if (piece === undefined) return end(state, active, { _tag: "Accepted" }, out)
   if (active.operation.recorded?.[index]?.hasBytes !== true)
-    return endPiece(state, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
-  decideResend(state, piece, out)
+    return endPiece(state, active, piece, { _tag: "Lost", applied: "unknown", error: -1 }, out)
+  decideResend(state, active, piece, out)
 }
 
 const onRecordedPiece = (
@@ -654,11 +678,11 @@ const onRecordedPiece = (
     case "Acknowledged":
       return resendRecorded(state, active, piece.index + 1, out)
     case "NameTaken":
-      return endNameTaken(state, piece, outcome.error, out)
+      return endNameTaken(state, active, piece, outcome.error, out)
     case "Free":
-      return endBroken(state, piece.original.seq, "unknown", outcome.error, out, false)
+      return endBroken(state, active, piece.original.seq, "unknown", outcome.error, out, false)
     case "Lost":
-      return endBroken(state, piece.original.seq, outcome.applied, outcome.error, out, false)
+      return endBroken(state, active, piece.original.seq, outcome.applied, outcome.error, out, false)
   }
 }
 
@@ -672,9 +696,7 @@ const reject = (state: State, seq: number): void => {
 const withdrawals = ({ intents }: Active): Array<JournalNote> =>
   intents.toSorted((a, b) => a - b).map((seq) => ({ _tag: "Withdrawn", seq }))
 
-const end = (state: State, outcome: Outcome, out: Array<Command>, withdraws = true): void => {
-  const { active } = state
-  if (active === undefined) return
+const end = (state: State, active: Active, outcome: Outcome, out: Array<Command>, withdraws = true): void => {
   if (withdraws && state.journaled && active.intents.length > 0)
     out.push({ _tag: "Note", entries: withdrawals(active) })
   state.active = undefined
@@ -689,16 +711,17 @@ const end = (state: State, outcome: Outcome, out: Array<Command>, withdraws = tr
 
 const endBroken = (
   state: State,
+  active: Active,
   seq: number,
   applied: Broken["applied"],
   error: number,
   out: Array<Command>,
   withdraws: boolean,
 ): void => {
-  const broken: Broken = { operation: state.active?.operation.name ?? "", seq, applied, error }
+  const broken: Broken = { operation: active.operation.name, seq, applied, error }
   // What is known to be broken stays so, except for a part, which a load was to clear.
   if (state.broken === undefined || state.broken.applied === "partial") state.broken = broken
-  end(state, { _tag: "Broken", broken }, out, withdraws)
+  end(state, active, { _tag: "Broken", broken }, out, withdraws)
   endObstructed(state, out)
 }
 
@@ -756,14 +779,12 @@ const settle = (state: State, event: Extract<Event, { readonly _tag: "Settled" }
 // Finding out whether the server deduplicates
 // ---------------------------------------------------------------------------------------------------------------------
 
-const undecided = ({ active }: State): Array<Piece> =>
-  active === undefined ? [] : active.pieces.filter(({ phase }) => phase === "Deciding")
+const undecided = ({ pieces }: Active): Array<Piece> => pieces.filter(({ phase }) => phase === "Deciding")
 
 /** Asks with a number that is certainly used, or waits for one. Finds out once, however many pieces are in doubt. */
-const probe = (state: State, out: Array<Command>): void => {
-  const { active } = state
-  const [piece] = undecided(state)
-  if (active === undefined || piece === undefined) return
+const probe = (state: State, active: Active, out: Array<Command>): void => {
+  const [piece] = undecided(active)
+  if (piece === undefined) return
   if (state.proven !== undefined) {
     const { requestId, seq } = state.proven
     state.probing = { _tag: "Used", seq }
@@ -771,18 +792,19 @@ const probe = (state: State, out: Array<Command>): void => {
     return
   }
   // Parallel pieces have no results before the first piece is sent.
-  const before = active.mode === "Parallel" ? active.pieces[0]?.original.seq : piece.current.seq
-  if (before !== undefined && state.unsettled.some((seq) => seq < before)) {
+  const before = active.mode === "Parallel" ? active.pieces[0].original.seq : piece.current.seq
+  if (state.unsettled.some((seq) => seq < before)) {
     state.probing = { _tag: "AwaitingResult" }
     out.push({ _tag: "AwaitResult" })
     return
   }
-  state.probing = { _tag: "Zero", piece: piece.index }
+  state.probing = { _tag: "Zero" }
   out.push({ _tag: "Probe", seq: 0, requestId: undefined, variant: "first" })
 }
 
 const onProbed = (
   state: State,
+  active: Active,
   answer: Extract<Event, { readonly _tag: "Probed" }>["answer"],
   requestId: string | undefined,
   out: Array<Command>,
@@ -791,63 +813,61 @@ const onProbed = (
   const refusesReuse = answer === "Conflict" || answer === "SameRequest"
   switch (probing?._tag) {
     case "Used":
-      if (refusesReuse) return probed(state, true, out)
-      if (answer === "Executed") return probed(state, false, out)
-      return probed(state, undefined, out)
+      if (refusesReuse) return probed(state, active, true, out)
+      if (answer === "Executed") return probed(state, active, false, out)
+      return probed(state, active, undefined, out)
     case "Zero":
       // Not every server counts the creation of the model: only a refusal says something.
-      if (refusesReuse) return probed(state, true, out)
-      return probeOwn(state, probing.piece, out)
+      if (refusesReuse) return probed(state, active, true, out)
+      return probeOwn(state, active, out)
     case "Own":
-      return onOwnProbed(state, probing, answer, requestId, out)
+      return onOwnProbed(state, active, probing, answer, requestId, out)
     default:
       return
   }
 }
 
 /** Sends a harmless request under the number in doubt: refused, the number is taken; carried out, it was free. */
-const probeOwn = (state: State, index: number, out: Array<Command>): void => {
-  const { active } = state
-  const piece = active?.pieces[index]
+const probeOwn = (state: State, active: Active, out: Array<Command>): void => {
+  const [piece] = undecided(active)
   // A recorded request can't change its number, and parallel pieces would have to change all of theirs.
-  if (active?.mode !== "Serial" || piece === undefined || piece.absences >= maxAbsences)
-    return probed(state, undefined, out)
-  state.probing = { _tag: "Own", piece: index, first: undefined }
+  if (active.mode !== "Serial" || piece === undefined) return probed(state, active, undefined, out)
+  state.probing = { _tag: "Own", first: undefined }
   out.push({ _tag: "Probe", seq: piece.current.seq, requestId: undefined, variant: "first" })
 }
 
 const onOwnProbed = (
   state: State,
+  active: Active,
   probing: Extract<Probing, { readonly _tag: "Own" }>,
   answer: Extract<Event, { readonly _tag: "Probed" }>["answer"],
   requestId: string | undefined,
   out: Array<Command>,
 ): void => {
-  const piece = state.active?.pieces[probing.piece]
+  const [piece] = undecided(active)
   if (piece === undefined) return
   if (probing.first === undefined) {
-    if (answer === "Conflict") return probed(state, true, out)
-    if (answer !== "Executed" || requestId === undefined) return probed(state, undefined, out)
-    state.probing = { ...probing, first: requestId }
+    if (answer === "Conflict") return probed(state, active, true, out)
+    if (answer !== "Executed" || requestId === undefined) return probed(state, active, undefined, out)
+    state.probing = { _tag: "Own", first: requestId }
     // With other bytes: a server that compares bodies would take the same ones for the same request.
     out.push({ _tag: "Probe", seq: piece.current.seq, requestId, variant: "second" })
     return
   }
-  if (answer === "Executed") return probed(state, false, out)
+  if (answer === "Executed") return probed(state, active, false, out)
   // The same id for another body: the first answer may have been for the lost request.
-  if (answer !== "Conflict") return probed(state, undefined, out)
+  if (answer !== "Conflict") return probed(state, active, undefined, out)
   piece.absent = true
-  piece.absences++
   state.next = piece.current.seq + 1
   prove(state, { seq: piece.current.seq, requestId: probing.first })
-  probed(state, true, out)
+  probed(state, active, true, out)
 }
 
-const probed = (state: State, deduplicates: boolean | undefined, out: Array<Command>): void => {
+const probed = (state: State, active: Active, deduplicates: boolean | undefined, out: Array<Command>): void => {
   state.probing = undefined
   if (deduplicates !== undefined) learn(state, { deduplicates }, out)
-  for (const piece of undecided(state)) {
+  for (const piece of undecided(active)) {
     // A number that a probe used is not resent: its final failure moves the request to the next number.
-    resendDecided(state, piece, deduplicates === true && !piece.absent, out)
+    resendDecided(state, active, piece, deduplicates === true && !piece.absent, out)
   }
 }

@@ -91,15 +91,13 @@ export interface Piece {
   /** The request being sent: the original or a substitute. */
   current: Request
   substitute: Substitute
-  phase: "Waiting" | "Journaling" | "Sending" | "Deciding" | "Delaying" | "Done"
+  phase: "Waiting" | "Journaling" | "Sending" | "Checking" | "Deciding" | "Delaying" | "Done"
   /** The server may have received the request without the client knowing. */
   inDoubt: boolean
   /** The server failed on the encoding of the current request, so it did nothing. */
   unreadable: boolean
   /** A probe showed that the lost request never reached the server, and used up its number. */
   absent: boolean
-  /** How often that happened. */
-  absences: number
   /** How often the request was delayed after a conflict. */
   delays: number
   /** Numbers to try before the next delay. */
@@ -114,7 +112,7 @@ export interface Piece {
 export interface Active {
   readonly operation: Operation
   readonly mode: "Serial" | "Parallel" | "Recorded"
-  readonly pieces: Array<Piece>
+  readonly pieces: readonly [Piece, ...ReadonlyArray<Piece>]
   /** The intents of all pieces are being written. */
   isRecording: boolean
   /** Numbers with an intent in the journal that were neither acknowledged nor withdrawn. */
@@ -126,9 +124,9 @@ export type Probing =
   | { readonly _tag: "AwaitingResult" }
   | { readonly _tag: "Used"; readonly seq: number }
   /** Nothing is known to be used yet, so number 0, which creating the model may have used. */
-  | { readonly _tag: "Zero"; readonly piece: number }
+  | { readonly _tag: "Zero" }
   /** The number in doubt itself, first with one harmless request, then with another one. */
-  | { readonly _tag: "Own"; readonly piece: number; readonly first: string | undefined }
+  | { readonly _tag: "Own"; readonly first: string | undefined }
 
 export interface State {
   next: number

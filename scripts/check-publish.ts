@@ -27,6 +27,9 @@ const files = (folder: string): Array<string> =>
     .filter((entry) => entry.isFile())
     .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
 
+/** Packages that no program shares services with. */
+const allowedCopies = new Set(["@effect/sql-libsql"])
+
 const published: Array<{ readonly name: string; readonly specifiers: ReadonlyArray<string> }> = []
 for (const { folder, name } of install(modules)) {
   const { messages, pkg } = await publint({ pkgDir: folder, level: "suggestion", strict: true, pack: false })
@@ -35,6 +38,16 @@ for (const { folder, name } of install(modules)) {
   if (JSON.stringify(pkg).includes("workspace:") || JSON.stringify(pkg).includes("catalog:")) {
     fail(`${name} would be published with a workspace or catalog version`)
   }
+
+  // With a version of its own a package would bring a second copy of Effect, whose services are not the program's.
+  const { dependencies = {}, peerDependencies = {} } = pkg as Record<string, Record<string, string> | undefined>
+  const shared = /^(effect|@effect\/.*)$/
+  const own = Object.keys(dependencies).filter(
+    (dependency) => shared.test(dependency) && !allowedCopies.has(dependency),
+  )
+  if (own.length > 0) fail(`${name} depends on ${own.join(", ")}: make it a peer, so that there is one shared copy`)
+  for (const [dependency, range] of Object.entries(peerDependencies))
+    if (shared.test(dependency) && !range.startsWith("^")) fail(`${name} pins its peer ${dependency} to ${range}`)
 
   const built = files(join(folder, "dist"))
     .filter((file) => file.endsWith(".js") && !file.startsWith("internal/"))

@@ -1,6 +1,6 @@
 /**
- * The errors of the SDK: as few tags as a caller handles differently. `reason` says why, `operation`, `status` and
- * `requestId` say where.
+ * The errors of the SDK, with one tag for each case that callers handle differently. `reason` gives the cause;
+ * `operation`, `status` and `requestId` identify the request.
  *
  * @since 0.1.0
  */
@@ -16,21 +16,21 @@ import type { TrainingResult } from "./TrainingResult.ts"
 const absent = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalWith(schema, { as: "Option" }).pipe(Schema.withConstructorDefault(() => Option.none<A>()))
 
-/** Fields of every error that a request can end with. */
+/** The fields shared by all request errors. */
 const request = {
-  /** The endpoint's name on the wire, e.g. `optim_step`. */
+  /** The wire name of the endpoint, e.g. `optim_step`. */
   operation: Schema.String,
   status: absent(Schema.Number),
   requestId: absent(Schema.String),
-  /** The server's own words, shortened and without secrets; empty when it said nothing. */
+  /** The message of the server, shortened and without secrets; empty if there is none. */
   detail: Schema.optionalWith(Schema.String, { default: () => "" }),
-  /** What the server sent, parsed if it is JSON; without secrets and cut to 64 KiB. */
+  /** The response body, parsed if it is JSON, without secrets and truncated to 64 KiB. */
   body: absent(Schema.Unknown),
-  /** The server's `x-should-retry`, which overrules the classification by status. */
+  /** The server's `x-should-retry`, which overrides the classification by status. */
   shouldRetry: absent(Schema.Boolean),
-  /** The server's wish when to come back, from `retry-after-ms` or `Retry-After`. */
+  /** The delay requested by the server in `retry-after-ms` or `Retry-After`. */
   retryAfter: absent(Schema.Duration),
-  /** How often the request was sent, and for how long, until this error was given to the caller. */
+  /** The number of attempts and the total time until this error was reported. */
   attempts: Schema.optionalWith(Schema.Number, { default: () => 1 }),
   elapsed: Schema.optionalWith(Schema.Duration, { default: () => Duration.zero }),
   cause: Schema.optional(Schema.Defect),
@@ -55,7 +55,7 @@ const describe = (
 }
 
 /**
- * The configuration can't be used. `setting` names the variable or option; the value is never shown.
+ * The configuration is invalid. `setting` names the variable or option; the value is never shown.
  *
  * @since 0.1.0
  * @category errors
@@ -71,8 +71,8 @@ export class InvalidConfig extends Schema.TaggedError<InvalidConfig>("effect-tin
 }
 
 /**
- * A request that must not be sent as it is. Nothing was sent and no sequence number was used. `path` names the
- * offending part, e.g. `data[3].inputs.weights`.
+ * The input is invalid. Nothing was sent and no sequence number was used. `path` names the invalid part, e.g.
+ * `data[3].inputs.weights`.
  *
  * @since 0.1.0
  * @category errors
@@ -88,7 +88,7 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>("effect-tinke
 }
 
 /**
- * The credential was refused, or none could be obtained.
+ * The credential was rejected, or none could be obtained.
  *
  * @since 0.1.0
  * @category errors
@@ -104,7 +104,7 @@ export class Unauthorized extends Schema.TaggedError<Unauthorized>("effect-tinke
 }
 
 /**
- * The credential is known but may not do this.
+ * The credential is valid but lacks permission.
  *
  * @since 0.1.0
  * @category errors
@@ -120,7 +120,7 @@ export class Forbidden extends Schema.TaggedError<Forbidden>("effect-tinker/Tink
 }
 
 /**
- * What was named does not exist, or this server has no such endpoint.
+ * The requested resource does not exist, or the server does not have this endpoint.
  *
  * @since 0.1.0
  * @category errors
@@ -133,8 +133,7 @@ export class NotFound extends Schema.TaggedError<NotFound>("effect-tinker/Tinker
 }
 
 /**
- * The server will not do this, however often it is asked. `Conflict` is the one exception: it is retried where no
- * sequence number is involved.
+ * The server rejected the request permanently. Only `Conflict` is retried, where no sequence number is involved.
  *
  * @since 0.1.0
  * @category errors
@@ -162,7 +161,7 @@ export class RequestRejected extends Schema.TaggedError<RequestRejected>("effect
 }
 
 /**
- * Too many requests (429), and the budget for waiting is used up.
+ * The server limits the request rate (429), and the retry budget is used up.
  *
  * @since 0.1.0
  * @category errors
@@ -178,7 +177,7 @@ export class RateLimited extends Schema.TaggedError<RateLimited>("effect-tinker/
 }
 
 /**
- * Billing blocks the account (402), and the budget for waiting is used up.
+ * Billing blocks the account (402), and the waiting budget is used up.
  *
  * @since 0.1.0
  * @category errors
@@ -194,8 +193,8 @@ export class BillingPaused extends Schema.TaggedError<BillingPaused>("effect-tin
 }
 
 /**
- * The server could not be reached or could not answer. Only with reason `Connect` is it certain that no byte of the
- * request left this machine.
+ * The server could not be reached or could not answer. Only the reason `Connect` guarantees that no part of the request
+ * was sent.
  *
  * @since 0.1.0
  * @category errors
@@ -227,7 +226,7 @@ export class Unavailable extends Schema.TaggedError<Unavailable>("effect-tinker/
 }
 
 /**
- * The answer is not what the protocol says: a bug here or there. `detail` holds the first bytes.
+ * The response violates the protocol, because of a bug in the server or in this SDK. `detail` contains its first bytes.
  *
  * @since 0.1.0
  * @category errors
@@ -245,7 +244,7 @@ export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>(
 }
 
 /**
- * The scope that the client lived in is closed; nothing more will be sent.
+ * The client's scope is closed and nothing more is sent.
  *
  * @since 0.1.0
  * @category errors
@@ -261,8 +260,8 @@ export class ClientClosed extends Schema.TaggedError<ClientClosed>("effect-tinke
 }
 
 /**
- * The server knows the session no longer (`Gone`), or has not answered its heartbeats for as long as was allowed
- * (`Silent`). Its models are lost with it: start anew from a checkpoint.
+ * The session is lost: the server has dropped it (`Gone`), or its heartbeats were not answered for the allowed time
+ * (`Silent`). Its models are lost as well: start again from a checkpoint.
  *
  * @since 0.1.0
  * @category errors
@@ -272,9 +271,9 @@ export class SessionLost extends Schema.TaggedError<SessionLost>("effect-tinker/
   {
     sessionId: Schema.String,
     reason: Schema.Literal("Gone", "Silent"),
-    /** The server's own words, if it had any. */
+    /** The message of the server, if any. */
     detail: Schema.optionalWith(Schema.String, { default: () => "" }),
-    /** Where to go on from, if a journal tells. */
+    /** The checkpoint to continue from, if a journal recorded one. */
     lastCheckpoint: absent(Schema.String),
   },
 ) {
@@ -289,13 +288,13 @@ export class SessionLost extends Schema.TaggedError<SessionLost>("effect-tinker/
   }
 }
 
-/** Fields of every error that tells how long a result was waited for. */
+/** The fields shared by the errors of waiting for a result. */
 const waiting = {
-  /** Empty if it was never accepted. */
+  /** Empty if the request was never accepted. */
   requestId: Schema.String,
-  /** What was asked for, by the wire's name of its result, e.g. `ForwardBackward`. */
+  /** The wire name of the result type, e.g. `ForwardBackward`. */
   requestType: Schema.String,
-  /** The last thing that is known of its place in the queue. */
+  /** The last known queue state. */
   queueState: Schema.String,
   age: Schema.Duration,
   iterations: Schema.Number,
@@ -314,8 +313,8 @@ const describeWait = (
   `${wait.requestType}${wait.requestId === "" ? "" : ` [request ${wait.requestId}]`} ${what} after ${Duration.format(wait.age)} and ${wait.iterations} polls; last queue state: ${wait.queueState}`
 
 /**
- * The server accepted the request and could not do it (`Server`, `Unknown`: the category it gave), or the fiber that
- * waited for the result died (`PollerDied`, with the `cause`). Whether to ask again is the caller's decision.
+ * The server accepted the request but failed to process it (`Server` or `Unknown`, the category it reported), or the
+ * fiber polling for the result died (`PollerDied`, with its `cause`). The caller decides whether to retry.
  *
  * @since 0.1.0
  * @category errors
@@ -331,7 +330,7 @@ export class RequestFailed extends Schema.TaggedError<RequestFailed>("effect-tin
 }
 
 /**
- * The server no longer knows the promise of this result. What was asked for was accepted; only its result is lost.
+ * The server no longer has the result. The request was accepted; only its result is lost.
  *
  * @since 0.1.0
  * @category errors
@@ -347,7 +346,7 @@ export class PromiseExpired extends Schema.TaggedError<PromiseExpired>("effect-t
 }
 
 /**
- * Nothing changed for longer than was allowed.
+ * The request made no progress for longer than allowed.
  *
  * @since 0.1.0
  * @category errors
@@ -360,7 +359,7 @@ export class Stalled extends Schema.TaggedError<Stalled>("effect-tinker/TinkerEr
 }
 
 /**
- * The result was not there in the time that was set for it.
+ * The result was not available before the deadline.
  *
  * @since 0.1.0
  * @category errors
@@ -375,9 +374,9 @@ export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
 }
 
 /**
- * The numbers of a model's requests can't go on. `applied` tells what became of request `seq`: `no`, `unknown`, or
- * `partial` if only some pieces of a batch were accepted. Requests that were acknowledged before still give their
- * results. Start anew from `lastCheckpoint`; after `partial`, loading a checkpoint or `acceptPartial` is enough.
+ * The request sequence of a model cannot continue. `applied` states whether request `seq` took effect: `no`, `unknown`,
+ * or `partial` if only some chunks of a batch were accepted. Requests acknowledged before still return their results.
+ * Start again from `lastCheckpoint`; after `partial`, loading a checkpoint or `acceptPartial` is sufficient.
  *
  * @since 0.1.0
  * @category errors
@@ -385,13 +384,13 @@ export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
 export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-tinker/TinkerError/SequenceBroken")(
   "SequenceBroken",
   {
-    /** What was being sent when it broke. */
+    /** The operation during which the sequence broke. */
     operation: Schema.String,
     seq: Schema.Number,
     applied: Schema.Literal("no", "partial", "unknown"),
-    /** The highest number that the server acknowledged; 0 if none. */
+    /** The highest number acknowledged by the server; 0 if none. */
     acknowledged: Schema.Number,
-    /** The newest state that was saved or loaded by this client. */
+    /** The latest state saved or loaded by this client. */
     lastCheckpoint: absent(Schema.String),
     detail: Schema.optionalWith(Schema.String, { default: () => "" }),
     cause: Schema.optional(Schema.Defect),
@@ -414,7 +413,7 @@ export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-t
 }
 
 /**
- * What must survive the process could not be written down or read. Nothing was sent.
+ * The journal could not be written or read. Nothing was sent.
  *
  * @since 0.1.0
  * @category errors
@@ -422,7 +421,7 @@ export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-t
 export class JournalFailed extends Schema.TaggedError<JournalFailed>("effect-tinker/TinkerError/JournalFailed")(
   "JournalFailed",
   {
-    /** `Locked`: another process has it open. `Corrupt`: what is there can't be a journal. */
+    /** `Locked`: another process has the journal open. `Corrupt`: the content is not a journal. */
     reason: Schema.Literal("Write", "Read", "Locked", "Corrupt", "Empty"),
     detail: Schema.String,
     cause: Schema.optional(Schema.Defect),
@@ -435,7 +434,7 @@ export class JournalFailed extends Schema.TaggedError<JournalFailed>("effect-tin
 }
 
 /**
- * A file could not be read or written. Nothing is wrong with the server.
+ * A local file could not be read or written.
  *
  * @since 0.1.0
  * @category errors
@@ -453,7 +452,7 @@ export class FileFailed extends Schema.TaggedError<FileFailed>("effect-tinker/Ti
 }
 
 /**
- * What was downloaded is not the file: it has another length, or another checksum. Nothing of it is kept.
+ * A download does not match the expected length or checksum. Its data was discarded.
  *
  * @since 0.1.0
  * @category errors
@@ -471,8 +470,8 @@ export class Corrupted extends Schema.TaggedError<Corrupted>("effect-tinker/Tink
 }
 
 /**
- * A training step of which at least one half failed; both are told. If the pass was not accepted the update was not
- * sent, and has the same error.
+ * A training step in which the pass, the update, or both failed; both results are included. If the pass was not
+ * accepted, the update was not sent and has the same error.
  *
  * @since 0.1.0
  * @category errors
@@ -498,7 +497,7 @@ const squash = (cause: Cause.Cause<TrainingError>): string => {
 }
 
 /**
- * Everything that one HTTP request to a Tinker server can end with.
+ * The errors of a single HTTP request to a Tinker server.
  *
  * @since 0.1.0
  * @category errors
@@ -514,13 +513,15 @@ export type RequestError =
   | UnexpectedResponse
 
 /**
+ * The errors of an API call: invalid configuration or input, a closed client, or a failed request.
+ *
  * @since 0.1.0
  * @category errors
  */
 export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestError
 
 /**
- * Everything that waiting for a result can end with.
+ * The errors of waiting for a result.
  *
  * @since 0.1.0
  * @category errors
@@ -528,7 +529,7 @@ export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestE
 export type FutureError = TinkerError | RequestFailed | PromiseExpired | Stalled | DeadlineExceeded | SessionLost
 
 /**
- * Everything that submitting a numbered request of a model can end with.
+ * The errors of submitting a numbered request of a model.
  *
  * @since 0.1.0
  * @category errors
@@ -536,7 +537,7 @@ export type FutureError = TinkerError | RequestFailed | PromiseExpired | Stalled
 export type SubmitError = TinkerError | SequenceBroken | SessionLost | JournalFailed
 
 /**
- * Everything that an operation on a model can end with, from its submission to its result.
+ * The errors of an operation on a model, from submission to result.
  *
  * @since 0.1.0
  * @category errors
@@ -545,23 +546,23 @@ export type TrainingError = SubmitError | FutureError
 
 export {
   /**
-   * Checks whether sending the same request again may get another response. `x-should-retry` decides first.
+   * Checks whether retrying the same request may succeed. `x-should-retry` takes precedence.
    *
    * @since 0.1.0
    * @category classification
    */
   isRetryable,
   /**
-   * Checks whether billing blocks the account. Waiting helps, on a budget of its own, unless the server says whether
-   * to retry.
+   * Checks whether billing blocks the account. Such requests are retried with a separate budget, unless the server
+   * specifies otherwise.
    *
    * @since 0.1.0
    * @category classification
    */
   isBillingStop,
   /**
-   * Checks whether the caller has to change something: bad configuration or input, any 4xx but 408, and failed results
-   * of category `user`.
+   * Checks whether the caller has to change something: invalid configuration or input, any 4xx except 408, and failed
+   * results of category `user`.
    *
    * @since 0.1.0
    * @category classification

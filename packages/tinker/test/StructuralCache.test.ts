@@ -1,9 +1,9 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Remembered } from "../src/internal/util/StructuralCache.js"
+import { StructuralCache } from "../src/internal/util/StructuralCache.js"
 
 describe("what is remembered of plain data", () => {
   it("is found again for equal values, whatever the order of their fields", () => {
-    const known = new Remembered<string>()
+    const known = new StructuralCache<string>()
     known.keep({ a: 1, b: { c: [1, 2] } }, "first")
     expect(known.find({ a: 1, b: { c: [1, 2] } })).toBe("first")
     expect(known.find({ b: { c: [1, 2] }, a: 1 })).toBe("first")
@@ -13,7 +13,7 @@ describe("what is remembered of plain data", () => {
   })
 
   it("is that of the value as it was, not as it became", () => {
-    const known = new Remembered<string>()
+    const known = new StructuralCache<string>()
     const value = { stop: ["a"] }
     known.keep(value, "a")
     value.stop.push("b")
@@ -22,13 +22,13 @@ describe("what is remembered of plain data", () => {
   })
 
   it("goes from one value to another and back", () => {
-    const known = new Remembered<number>()
+    const known = new StructuralCache<number>()
     for (const n of [1, 2, 3]) known.keep({ n }, n)
     for (const n of [3, 1, 2, 2, 3]) expect(known.find({ n })).toBe(n)
   })
 
   it("leaves out what does not count, at the top only", () => {
-    const known = new Remembered<true>({ prompt: true })
+    const known = new StructuralCache<true>({ prompt: true })
     known.keep({ prompt: 1, inner: { prompt: 2 } }, true)
     expect(known.find({ prompt: "another", inner: { prompt: 2 } })).toBe(true)
     expect(known.find({ inner: { prompt: 2 } })).toBe(true)
@@ -38,7 +38,7 @@ describe("what is remembered of plain data", () => {
   })
 
   it("tells apart what only looks alike", () => {
-    const known = new Remembered<string>()
+    const known = new StructuralCache<string>()
     known.keep({ a: 0 }, "zero")
     expect(known.find({ a: -0 })).toBeUndefined()
     class Look {
@@ -52,7 +52,7 @@ describe("what is remembered of plain data", () => {
   })
 
   it("is nothing for what is not plain data", () => {
-    const known = new Remembered<string>()
+    const known = new StructuralCache<string>()
     const odd = { a: new Map() }
     known.keep(odd, "odd")
     expect(known.find(odd)).toBeUndefined()

@@ -262,7 +262,7 @@ const score = <I extends Inputs>(
     const length = targets === undefined ? 0 : targetsOf(targets).length
     if (logprobs.data.length !== length)
       return unexpected(
-        `outputs[${index}].logprobs: expected ${length} values, one per target, got ${logprobs.data.length}`,
+        `outputs[${index}].logprobs: expected one value per target (${length}), got ${logprobs.data.length}`,
       )
     scored.push({ datum, logprobs: logprobs.data })
   }
@@ -291,7 +291,7 @@ const toWeights = (
   Either.gen(function* () {
     if (!Array.isArray(gradients) || gradients.length !== forward.data.length) {
       const got = Array.isArray(gradients) ? gradients.length : describe(gradients)
-      return yield* invalid("loss.gradients", `expected ${forward.data.length} arrays, one per datum, got ${got}`)
+      return yield* invalid("loss.gradients", `expected one array per datum (${forward.data.length}), got ${got}`)
     }
     const weights: Array<TensorData.Float32Tensor> = []
     for (const [index, datum] of forward.data.entries()) {
@@ -300,7 +300,7 @@ const toWeights = (
       const { length, shape } = targetsOf(datum)
       if (!isFlat(gradient)) return yield* invalid(path, `expected an array of numbers, got ${describe(gradient)}`)
       if (gradient.length !== length)
-        return yield* invalid(path, `expected ${length} values, one per target, got ${gradient.length}`)
+        return yield* invalid(path, `expected one value per target (${length}), got ${gradient.length}`)
       const values = new Float32Array(length)
       for (let i = 0; i < length; i++) {
         const slope = gradient[i]

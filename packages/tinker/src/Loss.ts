@@ -514,12 +514,12 @@ const checkLengths = (
   const rows = shape === undefined ? data.length : shape[0]
   const tokens = Option.getOrUndefined(ModelInput.length({ chunks })) ?? rows
   if (rows !== tokens)
-    return invalid(`.inputs.${targets.key}`, `expected ${tokens} values, one per token of the model input, got ${rows}`)
+    return invalid(`.inputs.${targets.key}`, `expected one value per token of the model input (${tokens}), got ${rows}`)
   const odd = inputs.find(({ tensor: { shape, data } }) => (shape?.length ?? 1) === 1 && data.length !== rows)
   return perToken && odd !== undefined
     ? invalid(
         `.inputs.${odd.key}`,
-        `expected ${rows} values, one per element of ${targets.key}, got ${odd.tensor.data.length}`,
+        `expected one value per element of ${targets.key} (${rows}), got ${odd.tensor.data.length}`,
       )
     : Either.void
 }

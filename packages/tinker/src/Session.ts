@@ -36,7 +36,7 @@ import type { JsonObject } from "./internal/codec/Wire.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import { ServerConfig } from "./protocol/ServerConfig.ts"
 import * as Config from "./TinkerConfig.ts"
-import { ClientClosed, SessionLost, type TinkerError, Unavailable } from "./TinkerError.ts"
+import { ClientClosed, NotFound, SessionLost, type TinkerError, Unavailable } from "./TinkerError.ts"
 import * as Telemetry from "./Telemetry.ts"
 import { Transport } from "./Transport.ts"
 
@@ -163,13 +163,18 @@ export const make = (
   options: Options = {},
 ): Effect.Effect<Service, TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
   open(options, { learnt: nothingLearnt, firstNumber: 0 }, (call, config) =>
-    call(Api.createSession, {
-      tags: config.tags,
-      userMetadata: options.userMetadata,
-      sdkVersion: config.sdkVersion,
-      projectId: Option.getOrUndefined(config.projectId),
-      displayName: options.displayName,
-    }),
+    Effect.catchTag(
+      call(Api.createSession, {
+        tags: config.tags,
+        userMetadata: options.userMetadata,
+        sdkVersion: config.sdkVersion,
+        projectId: Option.getOrUndefined(config.projectId),
+        displayName: options.displayName,
+      }),
+      "NotFound",
+      // Every server can create sessions, so the base URL is wrong.
+      (error) => new NotFound({ ...error, baseUrl: Option.some(config.baseUrl) }),
+    ),
   )
 
 /**

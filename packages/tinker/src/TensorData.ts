@@ -254,7 +254,7 @@ const sparseProblem = (length: number, shape: ReadonlyArray<number> | undefined,
   if (colIndices.length !== length)
     return {
       at: ".sparse.colIndices",
-      says: `expected ${length} values, one per element, got ${colIndices.length}`,
+      says: `expected one value per element (${length}), got ${colIndices.length}`,
     }
   let next = 0
   for (const [row, position] of crowIndices.entries()) {

@@ -202,12 +202,27 @@ const decodeDuration = (
   })
 }
 
+/** Rejects a secret that an untyped program passes without `Redacted`. The message does not contain the value. */
+const checkSecret = (setting: string, value: unknown): Either.Either<void, InvalidConfig> =>
+  value === undefined || value === null || Redacted.isRedacted(value)
+    ? Either.void
+    : Either.left(
+        new InvalidConfig({
+          setting,
+          problem: `expected Redacted.make("…"), got ${typeof value === "object" ? "an object" : `a ${typeof value}`}`,
+        }),
+      )
+
 const fromValues = (values: Values, names: typeof optionNames): Either.Either<Service, InvalidConfig> =>
   Either.gen(function* () {
     const baseUrl =
       values.baseUrl === undefined || values.baseUrl === ""
         ? BaseUrl.hosted
         : yield* BaseUrl.parse(values.baseUrl, names.baseUrl)
+    yield* checkSecret(names.apiKey, values.apiKey)
+    yield* checkSecret(names.credentialCommand, values.credentialCommand)
+    yield* checkSecret(names.cloudflareId, values.cloudflareAccess?.clientId)
+    yield* checkSecret(names.cloudflareSecret, values.cloudflareAccess?.clientSecret)
     const credentialCommand = Option.fromNullable(values.credentialCommand)
     // As in the reference, an invalid key is ignored if there is a command; otherwise it is an error.
     const key = Option.fromNullable(values.apiKey)

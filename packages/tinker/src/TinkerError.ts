@@ -9,9 +9,26 @@ import * as Data from "effect/Data"
 import * as Duration from "effect/Duration"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import type { OptimStepResult } from "./protocol/schemas/Training.ts"
 import type { TrainingResult } from "./TrainingResult.ts"
+
+/**
+ * The unique identifier shared by all errors of this module.
+ *
+ * @since 0.1.0
+ * @category symbols
+ */
+export const TypeId: unique symbol = Symbol.for("effect-tinker/TinkerError")
+
+/**
+ * The type of {@link TypeId}.
+ *
+ * @since 0.1.0
+ * @category symbols
+ */
+export type TypeId = typeof TypeId
 
 const absent = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalWith(schema, { as: "Option" }).pipe(Schema.withConstructorDefault(() => Option.none<A>()))
@@ -36,23 +53,31 @@ const request = {
   cause: Schema.optional(Schema.Defect),
 }
 
+interface RequestFacts {
+  readonly operation: string
+  readonly status: Option.Option<number>
+  readonly requestId: Option.Option<string>
+  readonly detail: string
+  readonly attempts: number
+  readonly elapsed: Duration.Duration
+}
+
+/** Formats a message: what happened, status and request id, number of attempts, a hint, and the server's message. */
 const describe = (
   what: string,
-  error: {
-    readonly operation: string
-    readonly status: Option.Option<number>
-    readonly requestId: Option.Option<string>
-    readonly detail: string
-    readonly attempts: number
-    readonly elapsed: Duration.Duration
-  },
+  { attempts, detail, elapsed, operation, requestId, status }: RequestFacts,
+  { hint = "", reason = "" }: { readonly hint?: string; readonly reason?: string } = {},
 ): string => {
-  const status = Option.match(error.status, { onNone: () => "", onSome: (status) => ` (HTTP ${status})` })
-  const id = Option.match(error.requestId, { onNone: () => "", onSome: (id) => ` [request ${id}]` })
-  const tries = error.attempts > 1 ? ` after ${error.attempts} attempts in ${Duration.format(error.elapsed)}` : ""
-  const words = error.detail === "" ? "" : `: ${error.detail}`
-  return `${error.operation} ${what}${status}${id}${tries}${words}`
+  const facts = [reason, Option.match(status, { onNone: () => "", onSome: (status) => `HTTP ${status}` })]
+  const code = facts.some((fact) => fact !== "") ? ` (${facts.filter((fact) => fact !== "").join(", ")})` : ""
+  const id = Option.match(requestId, { onNone: () => "", onSome: (id) => ` [request ${id}]` })
+  const tries = attempts > 1 ? ` after ${attempts} attempts in ${Duration.format(elapsed)}` : ""
+  return `${operation}${what}${code}${id}${tries}${hint}${detail === "" ? "" : `: ${detail}`}`
 }
+
+/** Formats a failed result. Its status is that of the poll (200), which would be misleading in the message. */
+const describeResult = (what: string, error: RequestFacts): string =>
+  describe(what, { ...error, status: Option.none() })
 
 /**
  * The configuration is invalid. `setting` names the variable or option; the value is never shown.
@@ -64,6 +89,8 @@ export class InvalidConfig extends Schema.TaggedError<InvalidConfig>("effect-tin
   "InvalidConfig",
   { setting: Schema.String, problem: Schema.String, cause: Schema.optional(Schema.Defect) },
 ) {
+  /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
   /** @since 0.1.0 */
   override get message(): string {
     return `${this.setting}: ${this.problem}`
@@ -82,6 +109,8 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>("effect-tinke
   { path: Schema.String, problem: Schema.String, cause: Schema.optional(Schema.Defect) },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     return `${this.path}: ${this.problem}`
   }
@@ -98,8 +127,12 @@ export class Unauthorized extends Schema.TaggedError<Unauthorized>("effect-tinke
   { ...request, reason: Schema.Literal("Refused", "CredentialCommand", "CredentialFile") },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe(this.reason === "Refused" ? "was not authorized: check the API key" : "has no credential", this)
+    return this.reason === "Refused"
+      ? describe(" was not authorized", this, { hint: ": check the API key" })
+      : describe(" did not provide a credential", this)
   }
 }
 
@@ -114,8 +147,10 @@ export class Forbidden extends Schema.TaggedError<Forbidden>("effect-tinker/Tink
   request,
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("is forbidden for this key", this)
+    return describe(" is forbidden for this key", this)
   }
 }
 
@@ -125,10 +160,20 @@ export class Forbidden extends Schema.TaggedError<Forbidden>("effect-tinker/Tink
  * @since 0.1.0
  * @category errors
  */
-export class NotFound extends Schema.TaggedError<NotFound>("effect-tinker/TinkerError/NotFound")("NotFound", request) {
+export class NotFound extends Schema.TaggedError<NotFound>("effect-tinker/TinkerError/NotFound")("NotFound", {
+  ...request,
+  /** The base URL, for operations that every server has: their absence indicates a wrong base URL. */
+  baseUrl: absent(Schema.String),
+}) {
+  /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
   /** @since 0.1.0 */
   override get message(): string {
-    return describe("found nothing", this)
+    const hint = Option.match(this.baseUrl, {
+      onNone: () => "",
+      onSome: (url) => ` at ${url}: check the base URL`,
+    })
+    return describe(": not found", this, { hint })
   }
 }
 
@@ -155,8 +200,10 @@ export class RequestRejected extends Schema.TaggedError<RequestRejected>("effect
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("was rejected", this)
+    return this.reason === "UserCategory" ? describeResult(" was rejected", this) : describe(" was rejected", this)
   }
 }
 
@@ -171,8 +218,10 @@ export class RateLimited extends Schema.TaggedError<RateLimited>("effect-tinker/
   request,
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("was rate limited", this)
+    return describe(" was rate limited", this)
   }
 }
 
@@ -187,8 +236,10 @@ export class BillingPaused extends Schema.TaggedError<BillingPaused>("effect-tin
   request,
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("is paused by billing: check the account's payment status", this)
+    return describe(" is blocked by billing", this, { hint: ": check the account's payment status" })
   }
 }
 
@@ -207,20 +258,22 @@ export class Unavailable extends Schema.TaggedError<Unavailable>("effect-tinker/
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     switch (this.reason) {
       case "Connect":
-        return describe("could not connect", this)
+        return describe(" could not connect", this)
       case "Disconnected":
-        return describe("lost its connection", this)
+        return describe(" lost its connection", this)
       case "Timeout":
-        return describe("timed out", this)
+        return describe(" timed out", this)
       case "Pending":
-        return describe("was not answered in time by the server", this)
+        return describe(" was not answered in time by the server", this)
       case "ServerError":
-        return describe("failed on the server", this)
+        return describe(" failed on the server", this)
       case "EmptyBadRequest":
-        return describe("got an empty 400, which only a proxy sends", this)
+        return describe(" received an empty response, probably from a proxy", this)
     }
   }
 }
@@ -238,8 +291,10 @@ export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>(
   reason: Schema.Literal("Schema", "NotJson", "NotProtobuf", "Empty", "TooLarge", "Encoding", "Redirect"),
 }) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe(`got an answer it can't read [${this.reason}]`, this)
+    return describe(": unexpected response", this, { reason: this.reason })
   }
 }
 
@@ -254,8 +309,10 @@ export class ClientClosed extends Schema.TaggedError<ClientClosed>("effect-tinke
   { operation: Schema.String },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${this.operation} was given up: the client's scope is closed`
+    return `${this.operation} was canceled: the client's scope is closed`
   }
 }
 
@@ -278,11 +335,13 @@ export class SessionLost extends Schema.TaggedError<SessionLost>("effect-tinker/
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    const why = this.reason === "Gone" ? "is gone" : "does not answer any more"
+    const why = this.reason === "Gone" ? "no longer exists" : "is not responding"
     const from = Option.match(this.lastCheckpoint, {
       onNone: () => "",
-      onSome: (path) => `; the last checkpoint is ${path}`,
+      onSome: (path) => `; last checkpoint: ${path}`,
     })
     return `session ${this.sessionId} ${why}${this.detail === "" ? "" : `: ${this.detail}`}${from}`
   }
@@ -324,8 +383,13 @@ export class RequestFailed extends Schema.TaggedError<RequestFailed>("effect-tin
   { ...request, reason: Schema.Literal("Server", "Unknown", "PollerDied") },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe(this.reason === "PollerDied" ? "lost the fiber that waited for its result" : "failed", this)
+    return describeResult(
+      this.reason === "PollerDied" ? " failed: the fiber polling for its result died" : " failed",
+      this,
+    )
   }
 }
 
@@ -340,8 +404,10 @@ export class PromiseExpired extends Schema.TaggedError<PromiseExpired>("effect-t
   { ...waiting, detail: Schema.optionalWith(Schema.String, { default: () => "" }) },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${describeWait("was forgotten by the server", this)}${this.detail === "" ? "" : `: ${this.detail}`}`
+    return `${describeWait("expired on the server", this)}${this.detail === "" ? "" : `: ${this.detail}`}`
   }
 }
 
@@ -352,6 +418,8 @@ export class PromiseExpired extends Schema.TaggedError<PromiseExpired>("effect-t
  * @category errors
  */
 export class Stalled extends Schema.TaggedError<Stalled>("effect-tinker/TinkerError/Stalled")("Stalled", waiting) {
+  /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
   /** @since 0.1.0 */
   override get message(): string {
     return describeWait("made no progress", this)
@@ -368,8 +436,10 @@ export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
   "effect-tinker/TinkerError/DeadlineExceeded",
 )("DeadlineExceeded", waiting) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describeWait("was not done in time", this)
+    return describeWait("exceeded its deadline", this)
   }
 }
 
@@ -397,18 +467,20 @@ export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-t
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     const what = {
-      no: "was not accepted, and its number can't be used",
-      partial: "was accepted only in part",
-      unknown: "may have been applied or not",
+      no: "was not accepted and its number cannot be used",
+      partial: "was accepted only partially",
+      unknown: "may or may not have been applied",
     }[this.applied]
     const from = Option.match(this.lastCheckpoint, {
-      onNone: () => "no checkpoint was saved",
-      onSome: (path) => `the last checkpoint is ${path}`,
+      onNone: () => "no checkpoint saved",
+      onSome: (path) => `last checkpoint: ${path}`,
     })
     const words = this.detail === "" ? "" : `: ${this.detail}`
-    return `${this.operation} with number ${this.seq} ${what}; ${from}${words}`
+    return `${this.operation} (seq ${this.seq}) ${what}; ${from}${words}`
   }
 }
 
@@ -428,8 +500,10 @@ export class JournalFailed extends Schema.TaggedError<JournalFailed>("effect-tin
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `the journal failed [${this.reason}]: ${this.detail}`
+    return `journal failure (${this.reason}): ${this.detail}`
   }
 }
 
@@ -446,8 +520,10 @@ export class FileFailed extends Schema.TaggedError<FileFailed>("effect-tinker/Ti
   cause: Schema.optional(Schema.Defect),
 }) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${this.path} [${this.reason}]: ${this.detail}`
+    return `${this.path} (${this.reason}): ${this.detail}`
   }
 }
 
@@ -464,8 +540,10 @@ export class Corrupted extends Schema.TaggedError<Corrupted>("effect-tinker/Tink
   actual: Schema.String,
 }) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${this.path} is corrupt [${this.reason}]: expected ${this.expected}, got ${this.actual}`
+    return `${this.path} is corrupt (${this.reason}): expected ${this.expected}, got ${this.actual}`
   }
 }
 
@@ -480,6 +558,8 @@ export class StepFailed extends Data.TaggedError("StepFailed")<{
   readonly pass: Exit.Exit<TrainingResult, TrainingError>
   readonly update: Exit.Exit<OptimStepResult, TrainingError>
 }> {
+  /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
   /** @since 0.1.0 */
   override get message(): string {
     const half = (name: string, exit: Exit.Exit<unknown, TrainingError>) =>
@@ -543,6 +623,22 @@ export type SubmitError = TinkerError | SequenceBroken | SessionLost | JournalFa
  * @category errors
  */
 export type TrainingError = SubmitError | FutureError
+
+/**
+ * Any error of this module.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type AnyTinkerError = TrainingError | StepFailed | FileFailed | Corrupted
+
+/**
+ * Checks whether a value is an error of this module.
+ *
+ * @since 0.1.0
+ * @category guards
+ */
+export const isTinkerError = (u: unknown): u is AnyTinkerError => Predicate.hasProperty(u, TypeId)
 
 export {
   /**

@@ -9,12 +9,31 @@ import * as Metric from "effect/Metric"
 import * as MetricBoundaries from "effect/MetricBoundaries"
 
 /**
+ * The names of the metrics.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const names = {
+  requests: "tinker.requests",
+  retries: "tinker.retries",
+  failures: "tinker.failures",
+  rateLimitWaits: "tinker.rate_limit_waits",
+  bytesSent: "tinker.bytes_sent",
+  bytesReceived: "tinker.bytes_received",
+  inFlight: "tinker.in_flight",
+  queueTime: "tinker.queue_time",
+  tokensTrained: "tinker.tokens_trained",
+  tokensSampled: "tinker.tokens_sampled",
+} as const
+
+/**
  * The number of requests sent, counting each attempt (`tinker.requests`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const requests: Metric.Metric.Counter<number> = Metric.counter("tinker.requests", {
+export const requests: Metric.Metric.Counter<number> = Metric.counter(names.requests, {
   description: "Requests sent, counting each attempt",
   incremental: true,
 })
@@ -25,7 +44,7 @@ export const requests: Metric.Metric.Counter<number> = Metric.counter("tinker.re
  * @since 0.1.0
  * @category metrics
  */
-export const retries: Metric.Metric.Counter<number> = Metric.counter("tinker.retries", {
+export const retries: Metric.Metric.Counter<number> = Metric.counter(names.retries, {
   description: "Retries sent",
   incremental: true,
 })
@@ -36,7 +55,7 @@ export const retries: Metric.Metric.Counter<number> = Metric.counter("tinker.ret
  * @since 0.1.0
  * @category metrics
  */
-export const failures: Metric.Metric.Counter<number> = Metric.counter("tinker.failures", {
+export const failures: Metric.Metric.Counter<number> = Metric.counter(names.failures, {
   description: "Requests without a usable response",
   incremental: true,
 })
@@ -47,7 +66,7 @@ export const failures: Metric.Metric.Counter<number> = Metric.counter("tinker.fa
  * @since 0.1.0
  * @category metrics
  */
-export const rateLimitWaits: Metric.Metric.Counter<number> = Metric.counter("tinker.rate_limit_waits", {
+export const rateLimitWaits: Metric.Metric.Counter<number> = Metric.counter(names.rateLimitWaits, {
   description: "Rate limit responses from the server",
   incremental: true,
 })
@@ -58,7 +77,7 @@ export const rateLimitWaits: Metric.Metric.Counter<number> = Metric.counter("tin
  * @since 0.1.0
  * @category metrics
  */
-export const bytesSent: Metric.Metric.Counter<number> = Metric.counter("tinker.bytes_sent", {
+export const bytesSent: Metric.Metric.Counter<number> = Metric.counter(names.bytesSent, {
   description: "Bytes of request bodies",
   incremental: true,
 })
@@ -69,7 +88,7 @@ export const bytesSent: Metric.Metric.Counter<number> = Metric.counter("tinker.b
  * @since 0.1.0
  * @category metrics
  */
-export const bytesReceived: Metric.Metric.Counter<number> = Metric.counter("tinker.bytes_received", {
+export const bytesReceived: Metric.Metric.Counter<number> = Metric.counter(names.bytesReceived, {
   description: "Bytes of responses, after decompression",
   incremental: true,
 })
@@ -80,7 +99,7 @@ export const bytesReceived: Metric.Metric.Counter<number> = Metric.counter("tink
  * @since 0.1.0
  * @category metrics
  */
-export const inFlight: Metric.Metric.Gauge<number> = Metric.gauge("tinker.in_flight", {
+export const inFlight: Metric.Metric.Gauge<number> = Metric.gauge(names.inFlight, {
   description: "Requests waiting for a response",
 })
 
@@ -92,7 +111,7 @@ export const inFlight: Metric.Metric.Gauge<number> = Metric.gauge("tinker.in_fli
  * @category metrics
  */
 export const queueTime: Metric.Metric.Histogram<number> = Metric.histogram(
-  "tinker.queue_time",
+  names.queueTime,
   MetricBoundaries.fromIterable([0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600]),
   "Seconds from the call until the server accepts the request",
 )
@@ -104,7 +123,7 @@ export const queueTime: Metric.Metric.Histogram<number> = Metric.histogram(
  * @since 0.1.0
  * @category metrics
  */
-export const tokensTrained: Metric.Metric.Counter<number> = Metric.counter("tinker.tokens_trained", {
+export const tokensTrained: Metric.Metric.Counter<number> = Metric.counter(names.tokensTrained, {
   description: "Tokens in batches whose gradients were computed",
   incremental: true,
 })
@@ -115,7 +134,7 @@ export const tokensTrained: Metric.Metric.Counter<number> = Metric.counter("tink
  * @since 0.1.0
  * @category metrics
  */
-export const tokensSampled: Metric.Metric.Counter<number> = Metric.counter("tinker.tokens_sampled", {
+export const tokensSampled: Metric.Metric.Counter<number> = Metric.counter(names.tokensSampled, {
   description: "Tokens sampled",
   incremental: true,
 })

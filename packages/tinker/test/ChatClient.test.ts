@@ -532,7 +532,7 @@ describe("ChatClient", () => {
       const { streamChat } = yield* ChatClient.ChatClient
       const { error, given } = yield* outcome(streamChat(request, { idleTimeout: "3 minutes" }))
       expect(texts(given)).toEqual(["Hello"])
-      expect(error).toMatchObject({ _tag: "Unavailable", reason: "Timeout", detail: "nothing came for 3m" })
+      expect(error).toMatchObject({ _tag: "Unavailable", reason: "Timeout", detail: "no data for 3m" })
     }).pipe(
       Effect.provide(answering(new ReadableStream({ start: (controller) => controller.enqueue(bytes(first)) }))),
       VirtualTime.run,

@@ -51,14 +51,14 @@ describe("Endpoint.render", () => {
     "refuses %j as a checkpoint id",
     (id) => {
       expect(failure(Api.publishCheckpoint, { trainingRunId: "run-1", checkpointId: id })).toMatch(
-        /^checkpoints\/publish\.checkpointId: "\.*" can't be a part of a path$/,
+        /^checkpoints\/publish\.checkpointId: "\.*" is not a valid path segment$/,
       )
     },
   )
 
   it("refuses half a character", () => {
     expect(failure(Api.getSampler, { samplerId: "\ud800" })).toBe(
-      "samplers/get.samplerId: holds half of a surrogate pair",
+      "samplers/get.samplerId: contains an unpaired surrogate",
     )
   })
 
@@ -164,13 +164,13 @@ describe("Endpoint.render", () => {
 
   it("turns what an encoder throws into a failure", () => {
     expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, forwardOnly: false })).toBe(
-      "batch: expected what Loss.prepare gives, got undefined",
+      "batch: expected the result of Loss.prepare, got undefined",
     )
     expect(failure(Api.forwardBackwardJson, { modelId: "m", seqId: 1 })).toContain("batch: ")
     expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, batch: { data: [{}] } })).toBe(
-      "forward_backward: can't be encoded",
+      "forward_backward: cannot be encoded",
     )
-    expect(failure(encode, { size: -1 })).toBe("bytes: can't be encoded")
+    expect(failure(encode, { size: -1 })).toBe("bytes: cannot be encoded")
   })
 
   it("refuses a model or a sample that no server makes", () => {
@@ -184,7 +184,7 @@ describe("Endpoint.render", () => {
     expect(failure(Api.createSamplingSession, { ...sampler, baseModel: "m", modelPath: "tinker://x" })).toBe(one)
     const sample = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
     expect(failure(Api.sample, { ...sample, promptLogprobsLastN: 1 })).toBe(
-      "asample.promptLogprobsLastN: needs promptLogprobs: true",
+      "asample.promptLogprobsLastN: requires promptLogprobs: true",
     )
     expect(failure(Api.sample, { ...sample, promptLogprobs: false, promptLogprobsLastN: 1 })).toContain("LastN: needs")
     expect(failure(Api.sample, { ...sample, promptLogprobs: true, promptLogprobsLastN: 1 })).toBe("no failure")
@@ -209,7 +209,7 @@ describe("Endpoint.render", () => {
     )
     const circular: Record<string, unknown> = {}
     circular["self"] = [circular]
-    expect(failure(Api.saveWeights, { ...save, userMetadata: circular })).toBe("save_weights: can't be encoded")
+    expect(failure(Api.saveWeights, { ...save, userMetadata: circular })).toBe("save_weights: cannot be encoded")
     const hot = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
     expect(failure(Api.sample, { ...hot, samplingParams: { temperature: Infinity } })).toBe(
       "asample.samplingParams.temperature: Expected a finite number, got Infinity",

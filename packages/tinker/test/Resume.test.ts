@@ -722,7 +722,7 @@ describe("there is nothing to go on with", () => {
           reason: "Gone",
           lastCheckpoint: Option.some(expect.stringContaining("/weights/a")),
         })
-        expect(error.message).toContain("the last checkpoint is tinker://")
+        expect(error.message).toContain("last checkpoint: tinker://")
       }),
     ),
   )

@@ -40,6 +40,13 @@ const labels = Effect.map(Metric.snapshot, (pairs) =>
 )
 
 describe("metrics", () => {
+  it("have the names that the module lists", () => {
+    const { names } = TinkerMetrics
+    expect(new Set(Object.values(names)).size).toBe(10)
+    expect(names.requests).toBe("tinker.requests")
+    expect(names.tokensSampled).toBe("tinker.tokens_sampled")
+  })
+
   it.effect("count requests, retries, waits, bytes and tokens by tenant and operation", () =>
     Effect.gen(function* () {
       const tenant = "counted"

@@ -639,7 +639,7 @@ describe("start-up and credentials", () => {
         create_session: [{ status: 401, body: { detail: "no" } }],
       })
       expect(requests.length).toBe(1)
-      expect(error?.message).toBe("create_session was not authorized: check the API key (HTTP 401): no")
+      expect(error?.message).toBe("create_session was not authorized (HTTP 401): check the API key: no")
     }),
   )
 
@@ -759,7 +759,7 @@ describe("start-up and credentials", () => {
           Effect.provide(host(Effect.fail("unused"), Option.some(`{"default":"k1","keys":{"k1":"tml-leak"}}`))),
         ),
       )
-      expect(broken.message).toBe("/home/me/.tinker/credentials.json: is not a credentials file")
+      expect(broken.message).toBe("/home/me/.tinker/credentials.json: not a valid credentials file")
     }),
   )
 })

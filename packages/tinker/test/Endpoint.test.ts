@@ -186,7 +186,9 @@ describe("Endpoint.render", () => {
     expect(failure(Api.sample, { ...sample, promptLogprobsLastN: 1 })).toBe(
       "asample.promptLogprobsLastN: requires promptLogprobs: true",
     )
-    expect(failure(Api.sample, { ...sample, promptLogprobs: false, promptLogprobsLastN: 1 })).toContain("LastN: needs")
+    expect(failure(Api.sample, { ...sample, promptLogprobs: false, promptLogprobsLastN: 1 })).toContain(
+      "LastN: requires",
+    )
     expect(failure(Api.sample, { ...sample, promptLogprobs: true, promptLogprobsLastN: 1 })).toBe("no failure")
     expect(failure(Api.sample, { ...sample, seqId: 2 ** 53 })).toBe(
       "asample.seqId: Expected an integer, got 9007199254740992",

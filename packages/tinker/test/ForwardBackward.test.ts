@@ -312,7 +312,9 @@ describe("ForwardBackward", () => {
         ]),
       )
     expect(sized({})).toBe("no failure")
-    expect(sized({ height: 1 })).toMatch(/^data\[1\]\.modelInput\.chunks\[0\]: height and width are for older servers/)
+    expect(sized({ height: 1 })).toMatch(
+      /^data\[1\]\.modelInput\.chunks\[0\]: height and width are only for older servers/,
+    )
     expect(sized({ width: 1 })).toContain("height and width")
   })
 

@@ -200,14 +200,18 @@ describe("Loss", () => {
     )
     const rows = [[1], [2], [3]]
     expect(lengths([1, 2, 3], rows, rows)).toBe("no problem")
-    expect(lengths([1, 2, 3], rows, [1, 2])).toContain("data[0].inputs.weights: expected 3")
-    expect(lengths([1, 2], rows, rows)).toContain("data[0].inputs.targetTokens: expected 2")
-    expect(lengths([1, 2, 3], Either.getOrThrow(TensorData.int64([1, 2])), [1, 2])).toContain("expected 3")
+    expect(lengths([1, 2, 3], rows, [1, 2])).toContain(
+      "data[0].inputs.weights: expected one value per element of targetTokens (3)",
+    )
+    expect(lengths([1, 2], rows, rows)).toContain(
+      "data[0].inputs.targetTokens: expected one value per token of the model input (2)",
+    )
+    expect(lengths([1, 2, 3], Either.getOrThrow(TensorData.int64([1, 2])), [1, 2])).toContain("(3), got")
     const image = Either.getOrThrow(ModelInput.image({ data: Uint8Array.of(1), format: "png" }))
     expect(lengths(ModelInput.make(image), [1, 2], [1, 2])).toBe("no problem")
     expect(lengths(ModelInput.make(image), [1, 2], [1])).toContain("data[0].inputs.weights: expected 2")
     expect(lengths(ModelInput.make(ModelInput.dmel(Uint8Array.of(1), { length: 3 })), [1, 2], [1, 2])).toContain(
-      "data[0].inputs.targetTokens: expected 3",
+      "data[0].inputs.targetTokens: expected one value per token of the model input (3)",
     )
     // What the inputs of an uploaded loss mean, only its author knows.
     const custom = Loss.custom({ lossId: "l", inputs: { targetTokens: "int64", weights: "float32" } })

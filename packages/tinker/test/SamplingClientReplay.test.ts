@@ -294,7 +294,7 @@ describe("clients as recorded", () => {
         right: {
           _tag: "InvalidInput",
           path: "modelPath",
-          problem: expect.stringContaining("does not begin with tinker://"),
+          problem: expect.stringContaining("does not start with tinker://"),
         },
       })
     }),

@@ -63,8 +63,12 @@ describe("TensorData", () => {
     expect(problem(TensorData.float32([1, 1e39]))).toBe(
       "tensor[1]: expected a number in the range of float32, got 1e+39",
     )
-    expect(problem(TensorData.float32(Float64Array.of(-1e39)))).toContain("tensor[0]: expected a number that")
-    expect(problem(TensorData.float32([[1], [1e39]]))).toContain("tensor[1][0]: expected a number that")
+    expect(problem(TensorData.float32(Float64Array.of(-1e39)))).toContain(
+      "tensor[0]: expected a number in the range of float32",
+    )
+    expect(problem(TensorData.float32([[1], [1e39]]))).toContain(
+      "tensor[1][0]: expected a number in the range of float32",
+    )
     expect(float([largest, 3.4028235677973362e38]).data).toEqual(Float32Array.of(largest, largest))
     expect(problem(TensorData.float32([3.4028235677973366e38]))).toContain("tensor[0]")
     expect(problem(TensorData.float32([-3.4028235677973366e38]))).toContain("tensor[0]")
@@ -77,7 +81,9 @@ describe("TensorData", () => {
     expect(sparse({ crowIndices: [0, 1], colIndices: { length: -1 } })).toBe(
       "tensor.sparse.colIndices: expected indices, got an object",
     )
-    expect(problem(TensorData.float32([1], { shape: {} as never }))).toContain("tensor.shape: expected integers")
+    expect(problem(TensorData.float32([1], { shape: {} as never }))).toContain(
+      "tensor.shape: expected non-negative integers",
+    )
     expect(problem(TensorData.float32([new DataView(new ArrayBuffer(4))] as never))).toContain("tensor[0]: expected")
   })
 
@@ -106,8 +112,8 @@ describe("TensorData", () => {
 
   it("refuses shapes that don't fit", () => {
     expect(problem(TensorData.float32([1, 2, 3], { shape: [2, 2] }))).toBe("tensor.shape: [2, 2] has 4 elements, got 3")
-    expect(problem(TensorData.float32([1], { shape: [-1] }))).toContain("tensor.shape: expected integers")
-    expect(problem(TensorData.float32([1], { shape: [0.5] }))).toContain("tensor.shape: expected integers")
+    expect(problem(TensorData.float32([1], { shape: [-1] }))).toContain("tensor.shape: expected non-negative integers")
+    expect(problem(TensorData.float32([1], { shape: [0.5] }))).toContain("tensor.shape: expected non-negative integers")
     expect(problem(TensorData.int64([[1, 2], [3]]))).toBe("tensor[1]: expected a row of 2 numbers, like the first row")
     expect(
       problem(
@@ -126,18 +132,18 @@ describe("TensorData", () => {
     const sparse = (crowIndices: TensorData.Ints, colIndices: TensorData.Ints, shape: ReadonlyArray<number> = [3, 8]) =>
       problem(TensorData.int64([5, 6], { shape, sparse: { crowIndices, colIndices } }))
     expect(sparse([0, 1, 1, 2], [0, 7])).toBe("no problem")
-    expect(sparse([0, 1, 1, 2], [0, 7], [24])).toContain("tensor.shape: a sparse tensor needs")
+    expect(sparse([0, 1, 1, 2], [0, 7], [24])).toContain("tensor.shape: a sparse tensor requires")
     expect(sparse([0, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices: expected 4 values (rows + 1), got 3")
     expect(sparse([0, 2, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices[2]")
     expect(sparse([1, 1, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices[0]")
     expect(sparse([0, 1, 1, 1], [0, 7])).toContain("tensor.sparse.crowIndices[3]: expected the number of elements, 2")
-    expect(sparse([0, 1, 1, 2], [0, 8])).toContain("tensor.sparse.colIndices[1]: expected columns below 8")
-    expect(sparse([0, 1, 1, 2], [-1, 7])).toContain("tensor.sparse.colIndices[0]: expected columns below 8")
+    expect(sparse([0, 1, 1, 2], [0, 8])).toContain("tensor.sparse.colIndices[1]: expected increasing columns below 8")
+    expect(sparse([0, 1, 1, 2], [-1, 7])).toContain("tensor.sparse.colIndices[0]: expected increasing columns below 8")
     expect(sparse([0, 0, 2, 2], [3, 4])).toBe("no problem")
     expect(sparse([0, 1, 2, 2], [4, 3])).toBe("no problem")
-    expect(sparse([0, 0, 2, 2], [4, 3])).toContain("tensor.sparse.colIndices[1]: expected columns below 8 that rise")
+    expect(sparse([0, 0, 2, 2], [4, 3])).toContain("tensor.sparse.colIndices[1]: expected increasing columns below 8")
     expect(sparse([0, 0, 2, 2], [4, 4])).toContain("tensor.sparse.colIndices[1]")
-    expect(sparse([0, 1, 1, 2], [0])).toContain("tensor.sparse.colIndices: expected one for each")
+    expect(sparse([0, 1, 1, 2], [0])).toContain("tensor.sparse.colIndices: expected one value per element")
     expect(sparse([0, 1, 1, 2], [0, 2 ** 31])).toContain("tensor.sparse.colIndices[1]: expected an index")
   })
 

@@ -101,7 +101,7 @@ describe("TinkerConfig", () => {
         /^TINKER_LOG: must be one of/,
       )
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", CLOUDFLARE_ACCESS_CLIENT_ID: "id" }))).toMatch(
-        /^CLOUDFLARE_ACCESS_CLIENT_SECRET: is missing/,
+        /^CLOUDFLARE_ACCESS_CLIENT_SECRET: not set/,
       )
       // Words that every object knows are no log levels.
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_LOG: "constructor" }))).toMatch(/^TINKER_LOG/)
@@ -113,7 +113,7 @@ describe("TinkerConfig", () => {
         "CLOUDFLARE_ACCESS_CLIENT_SECRET: contains a character that is not allowed in a header",
       )
       expect(yield* problem(environment({}))).toMatch(
-        /^TINKER_API_KEY: is not set, and neither is TINKER_CREDENTIAL_CMD/,
+        /^TINKER_API_KEY: not set, and TINKER_CREDENTIAL_CMD is not set either/,
       )
     }),
   )
@@ -135,7 +135,7 @@ describe("TinkerConfig", () => {
     expect(message({ headers: { a: "b\r\nx-evil: 1" } })).toBe(
       "headers.a: contains a character that is not allowed in a header",
     )
-    expect(message({ attemptTimeout: "-1 seconds" })).toBe("attemptTimeout: must be greater than zero entries")
+    expect(message({ attemptTimeout: "-1 seconds" })).toBe("attemptTimeout: must be greater than zero")
     expect(message({ maxResponseBytes: 0.5 })).toBe("maxResponseBytes: must be a positive integer")
   })
 

@@ -122,9 +122,9 @@ describe("what a call is given besides its input", () => {
         "InvalidInput create_session.options.headers.x-a: contains a character that is not allowed in a header",
       )
       expect(yield* problem({ headers: { "X-Api-Key": "tml-other" } })).toMatch(
-        /^InvalidInput .*X-Api-Key: is set from/,
+        /^InvalidInput .*X-Api-Key: reserved for/,
       )
-      expect(yield* problem({ idempotencyKey: "a\nb" })).toMatch(/^InvalidInput .*x-idempotency-key: holds/)
+      expect(yield* problem({ idempotencyKey: "a\nb" })).toMatch(/^InvalidInput .*x-idempotency-key: contains/)
       expect(yield* problem({ timeout: "abc" as never })).toBe(
         "InvalidInput create_session.options.timeout: is not a duration",
       )

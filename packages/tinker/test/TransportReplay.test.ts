@@ -753,7 +753,7 @@ describe("start-up and credentials", () => {
       const missing = yield* Effect.flip(
         run(createSession, {}, stored).pipe(Effect.provide(host(Effect.fail("unused")))),
       )
-      expect(missing.message).toMatch(/^TINKER_API_KEY: is not set.*tinker auth login/)
+      expect(missing.message).toMatch(/^TINKER_API_KEY: not set.*tinker auth login/)
       const broken = yield* Effect.flip(
         run(createSession, {}, stored).pipe(
           Effect.provide(host(Effect.fail("unused"), Option.some(`{"default":"k1","keys":{"k1":"tml-leak"}}`))),

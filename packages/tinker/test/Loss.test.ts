@@ -209,7 +209,9 @@ describe("Loss", () => {
     expect(lengths([1, 2, 3], Either.getOrThrow(TensorData.int64([1, 2])), [1, 2])).toContain("(3), got")
     const image = Either.getOrThrow(ModelInput.image({ data: Uint8Array.of(1), format: "png" }))
     expect(lengths(ModelInput.make(image), [1, 2], [1, 2])).toBe("no problem")
-    expect(lengths(ModelInput.make(image), [1, 2], [1])).toContain("data[0].inputs.weights: expected 2")
+    expect(lengths(ModelInput.make(image), [1, 2], [1])).toContain(
+      "data[0].inputs.weights: expected one value per element of targetTokens (2)",
+    )
     expect(lengths(ModelInput.make(ModelInput.dmel(Uint8Array.of(1), { length: 3 })), [1, 2], [1, 2])).toContain(
       "data[0].inputs.targetTokens: expected one value per token of the model input (3)",
     )
@@ -217,7 +219,7 @@ describe("Loss", () => {
     const custom = Loss.custom({ lossId: "l", inputs: { targetTokens: "int64", weights: "float32" } })
     expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1], weights: [1, 2] } }])).toBe("no problem")
     expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1, 2], weights: [1] } }])).toContain(
-      "data[0].inputs.targetTokens: expected 1",
+      "data[0].inputs.targetTokens: expected one value per token of the model input (1)",
     )
     const bonus = Loss.custom({ lossId: "l", inputs: { bonus: "float32" } })
     expect(problem(bonus, [{ modelInput: [1], inputs: { bonus: [1, 2] } }])).toBe("no problem")

@@ -35,7 +35,7 @@ const lacking: Readonly<Record<Server["name"], Report.Lacking>> = {
     "sessions/search": 405,
     "checkpoints/unpublish": 500,
     "checkpoints/ttl": 405,
-    "checkpoints/archive": "it leads to file:",
+    "checkpoints/archive": "redirect to unsupported scheme file:",
     "most likely tokens of the sample": 422,
     "a rank above the server's limit is refused": "it was accepted",
     "save with metadata": 422,

@@ -701,7 +701,7 @@ describe("Download", () => {
       expect(yield* Effect.flip(Fiber.join(fiber))).toMatchObject({
         _tag: "Unavailable",
         reason: "Timeout",
-        detail: "nothing came for 1m",
+        detail: "no data for 1m",
       })
     }).pipe(Effect.provide(machine)),
   )

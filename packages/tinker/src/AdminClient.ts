@@ -1,5 +1,5 @@
 /**
- * What an administrator asks: the audit log, usage and its cost, storage. Opens no session.
+ * Reads an organization's administrative data: audit log, usage and cost, and checkpoint storage. Opens no session.
  *
  * @since 0.1.0
  */
@@ -17,7 +17,8 @@ import type { TinkerError } from "./TinkerError.ts"
 import { type CallOptions, Transport } from "./Transport.ts"
 
 /**
- * A moment. A text is not taken: without a zone it would mean something else on every machine.
+ * A point in time. Strings are not accepted because a string without a time zone means a different time on each
+ * machine.
  *
  * @since 0.1.0
  * @category models
@@ -25,16 +26,20 @@ import { type CallOptions, Transport } from "./Transport.ts"
 export type Moment = DateTime.DateTime | Date
 
 /**
+ * Options of `getAuditLog`.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface AuditLogOptions {
   readonly eventType?: Endpoint.Input<typeof Api.getAuditLog>["eventType"]
-  /** A day of UTC, `YYYY-MM-DD`, or the one that a moment is in. */
+  /** A UTC day as `YYYY-MM-DD`, or any moment within that day. */
   readonly day?: Moment | string | undefined
 }
 
 /**
+ * Options of `getBillingUsage`: the start is included, the end is excluded.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -44,15 +49,23 @@ export interface BillingUsageOptions {
 }
 
 /**
+ * Options of `getCheckpointStorageUsage`.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface CheckpointStorageOptions {
-  /** Default: all projects. */
+  /**
+   * Restricts the result to one project.
+   *
+   * @default all projects
+   */
   readonly projectId?: string | undefined
 }
 
 /**
+ * The operations of `AdminClient`.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -65,7 +78,7 @@ export interface Service {
     options: BillingUsageOptions,
     callOptions?: CallOptions,
   ) => Effect.Effect<Billing.Usage, TinkerError>
-  /** As it is now. */
+  /** Returns the current storage usage. */
   readonly getCheckpointStorageUsage: (
     options?: CheckpointStorageOptions,
     callOptions?: CallOptions,
@@ -73,6 +86,8 @@ export interface Service {
 }
 
 /**
+ * The service tag of the administration client.
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -90,6 +105,8 @@ const dayOf = (day: Moment | string, path: string): Result<string> =>
   typeof day === "string" ? Either.right(day) : Either.map(momentOf(day, path), DateTime.formatIsoDateUtc)
 
 /**
+ * Creates the client on top of a `Transport`.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -113,6 +130,9 @@ export const make: Effect.Effect<Service, never, Transport> = Effect.map(Transpo
 )
 
 /**
+ * Provides `AdminClient`. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
+ * another.
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -38,7 +38,7 @@ import {
   TypeId,
 } from "./internal/futures/FutureImpl.ts"
 import { clockOf } from "./internal/util/MonotonicClock.ts"
-import { Watched } from "./internal/util/ObservableValue.ts"
+import { ObservableValue } from "./internal/util/ObservableValue.ts"
 import * as SampleResult from "./SampleResult.ts"
 import { Session } from "./Session.ts"
 import * as Config from "./TinkerConfig.ts"
@@ -275,7 +275,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
 
       const attach: Service["attach"] = (kind, requestId, options = {}) =>
         Effect.withFiberRuntime((fiber) => {
-          const queue = new Watched<QueueState>({
+          const queue = new ObservableValue<QueueState>({
             state: "submitted",
             reason: Option.none(),
             since: clockOf(fiber).unsafeCurrentTimeMillis(),

@@ -1,6 +1,6 @@
 /**
- * Unpacks the archive of a checkpoint: tar, compressed with gzip or not. An archive from elsewhere is not trusted: it
- * writes below its directory or not at all, and never more than is allowed.
+ * Unpacks a checkpoint archive (tar, optionally compressed with gzip). The archive is not trusted: entries cannot
+ * escape the target directory, and size and entry limits are enforced.
  *
  * @since 0.1.0
  */
@@ -21,28 +21,40 @@ import { transduce } from "./internal/util/Transduce.ts"
 import { type FileFailed, InvalidInput } from "./TinkerError.ts"
 
 /**
+ * Limits for {@link unpack}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** The most bytes that all files together may have, e.g. what the server told as the size. Default: 64 GiB. */
+  /**
+   * The maximum total size of all files in bytes, e.g. the size reported by the server.
+   *
+   * @default 64 GiB
+   */
   readonly maxBytes?: number | undefined
-  /** Files and directories. Default: 10,000. */
+  /**
+   * The maximum number of files and directories.
+   *
+   * @default 10_000
+   */
   readonly maxEntries?: number | undefined
 }
 
 /**
+ * The result of {@link unpack}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Unpacked {
   readonly directory: string
-  /** In the order of the archive, by their path below the directory, with slashes. */
+  /** The files in archive order. Paths are relative to the directory and use forward slashes. */
   readonly files: ReadonlyArray<{ readonly path: string; readonly bytes: number }>
 }
 
 /**
- * The archive is damaged, or not one that may be unpacked. Nothing of it is left.
+ * The archive is damaged or contains something that must not be unpacked. No partial output remains.
  *
  * @since 0.1.0
  * @category errors
@@ -62,7 +74,7 @@ export class ArchiveRefused extends Schema.TaggedError<ArchiveRefused>("effect-t
       "TooManyEntries",
       "Corrupt",
     ),
-    /** The name of the entry, as far as it is known. */
+    /** The name of the entry, if known. */
     entry: Schema.String,
     detail: Schema.String,
   },
@@ -70,19 +82,21 @@ export class ArchiveRefused extends Schema.TaggedError<ArchiveRefused>("effect-t
   /** @since 0.1.0 */
   override get message(): string {
     const entry = this.entry === "" ? "" : ` at ${JSON.stringify(this.entry.slice(0, 200))}`
-    return `the archive is refused [${this.reason}]${entry}: ${this.detail}`
+    return `archive refused (${this.reason})${entry}: ${this.detail}`
   }
 }
 
 /**
+ * The errors that {@link unpack} can fail with.
+ *
  * @since 0.1.0
  * @category errors
  */
 export type UnpackError = ArchiveRefused | FileFailed | InvalidInput
 
 /**
- * Unpacks a file, or bytes as they come, into a directory that does not exist yet or is empty. It gets its name when
- * everything is in it; when something fails, nothing is left.
+ * Unpacks a file or a stream of bytes into a directory that is empty or does not exist yet. The directory appears under
+ * its final name only when it is complete; a failure leaves nothing behind.
  *
  * @since 0.1.0
  * @category unpacking
@@ -95,9 +109,10 @@ export const unpack = <E = never, R = never>(
   Effect.gen(function* () {
     const { maxBytes = 64 * 1024 ** 3, maxEntries = 10_000 } = options
     for (const [name, limit] of Object.entries({ maxBytes, maxEntries })) {
-      if (!(limit >= 0)) return yield* new InvalidInput({ path: `unpack.options.${name}`, problem: "is no limit" })
+      if (!(limit >= 0))
+        return yield* new InvalidInput({ path: `unpack.options.${name}`, problem: "expected a non-negative number" })
     }
-    if (directory === "") return yield* new InvalidInput({ path: "unpack.directory", problem: "is empty" })
+    if (directory === "") return yield* new InvalidInput({ path: "unpack.directory", problem: "must not be empty" })
     const fs = yield* FileSystem.FileSystem
     const { dirname, join, resolve } = yield* Path.Path
     const target = resolve(directory)
@@ -110,7 +125,8 @@ export const unpack = <E = never, R = never>(
       ),
       Effect.mapError(failed),
     )
-    if (present.length > 0) return yield* new InvalidInput({ path: "unpack.directory", problem: "is not empty" })
+    if (present.length > 0)
+      return yield* new InvalidInput({ path: "unpack.directory", problem: "the directory is not empty" })
 
     const bytes: Stream.Stream<Uint8Array, E | FileFailed, R> =
       typeof archive === "string" ? Stream.mapError(fs.stream(archive), fileFailed(archive)) : archive
@@ -122,7 +138,7 @@ export const unpack = <E = never, R = never>(
           Effect.flatMap(
             writer(fs, (path) => join(into, ...path), { maxBytes, maxEntries }, files),
             (take) =>
-              gunzipIfNeeded(bytes, () => refused("Corrupt", "", "it can't be decompressed")).pipe(
+              gunzipIfNeeded(bytes, () => refused("Corrupt", "", "invalid gzip data")).pipe(
                 transduce(() => new TarReader((entry, detail) => refused("Corrupt", entry, detail))),
                 Stream.runForEach(take),
               ),
@@ -131,7 +147,8 @@ export const unpack = <E = never, R = never>(
         return { directory, files }
       })
 
-    // A new name is durable only when its directory is; not every system can sync one.
+    // A rename is durable only after its parent directory is synced. Not every system can do that, so failures are
+    // ignored.
     const syncParent = Effect.ignore(
       Effect.scoped(Effect.flatMap(fs.open(dirname(target), { flag: "r" }), ({ sync }) => sync)),
     )
@@ -157,30 +174,30 @@ const refused = (reason: ArchiveRefused["reason"], entry: string, detail: string
 
 type Limits = Required<{ readonly [K in keyof Options]: number }>
 
-/** Why an entry of this kind is not unpacked. */
+/** The reasons for refusing each kind of entry that is neither a file nor a directory. */
 const kinds: Readonly<Record<Exclude<Kind, "File" | "Directory">, readonly [ArchiveRefused["reason"], string]>> = {
   Link: ["Link", "links are not unpacked"],
   Device: ["Device", "devices are not unpacked"],
-  Other: ["UnknownKind", "it is neither a file nor a directory"],
+  Other: ["UnknownKind", "neither a file nor a directory"],
 }
 
-/** The parts of a path below the directory; none for the directory itself. */
+/** Splits an entry name into path segments below the directory; the directory itself has none. */
 const partsOf = (name: string): Either.Either<ReadonlyArray<string>, ArchiveRefused> => {
   const refuse = (reason: ArchiveRefused["reason"], detail: string) => Either.left(refused(reason, name, detail))
-  if (/^([/\\]|[A-Za-z]:)/.test(name)) return refuse("AbsolutePath", "it begins at a root")
+  if (/^([/\\]|[A-Za-z]:)/.test(name)) return refuse("AbsolutePath", "the path is absolute")
   const parts = name.split("/").filter((part) => part !== "" && part !== ".")
-  if (name.split(/[/\\]/).includes("..")) return refuse("OutsidePath", "it leads out of the directory")
-  // What is a separator on some systems, or can't be a part of a name on any.
+  if (name.split(/[/\\]/).includes("..")) return refuse("OutsidePath", "the path leaves the directory")
+  // Backslashes are separators on some systems, and control characters are not valid in names.
   // oxlint-disable-next-line no-control-regex
-  if (/[\\\u0000-\u001f]/.test(name)) return refuse("BadName", "it holds a character that no name should")
-  return parts.some((part) => part.length > 255) ? refuse("BadName", "it is too long") : Either.right(parts)
+  if (/[\\\u0000-\u001f]/.test(name)) return refuse("BadName", "the name contains a forbidden character")
+  return parts.some((part) => part.length > 255) ? refuse("BadName", "the name is too long") : Either.right(parts)
 }
 
-/** Two entries that want the same place. */
+/** Checks whether two entries claim the same path. */
 const isTaken = (error: PlatformError): boolean =>
   error._tag === "SystemError" && (error.reason === "AlreadyExists" || error.reason === "BadResource")
 
-/** Takes the items of an archive one after the other, and has at most one file open. */
+/** Writes archive items in sequence with at most one file open. */
 const writer = (
   fs: FileSystem.FileSystem,
   place: (path: ReadonlyArray<string>) => string,
@@ -200,19 +217,20 @@ const writer = (
     const begin = ({ kind, name, size }: Extract<Item, { readonly _tag: "Entry" }>) =>
       Effect.gen(function* () {
         entries++
-        if (entries > limits.maxEntries) return yield* refused("TooManyEntries", name, `more than ${limits.maxEntries}`)
+        if (entries > limits.maxEntries)
+          return yield* refused("TooManyEntries", name, `more than ${limits.maxEntries} entries`)
         if (kind !== "File" && kind !== "Directory") return yield* refused(kinds[kind][0], name, kinds[kind][1])
         const parts = yield* partsOf(name)
         total += size
         if (total > limits.maxBytes) return yield* refused("TooLarge", name, `more than ${limits.maxBytes} bytes`)
         if (kind === "Directory") {
-          if (size > 0) return yield* refused("Corrupt", name, "a directory has no bytes")
+          if (size > 0) return yield* refused("Corrupt", name, "a directory cannot contain data")
           return yield* create(name, fs.makeDirectory(place(parts), { recursive: true }))
         }
-        if (parts.length === 0) return yield* refused("BadName", name, "it is empty")
+        if (parts.length === 0) return yield* refused("BadName", name, "the name is empty")
         yield* create(name, fs.makeDirectory(place(parts.slice(0, -1)), { recursive: true }))
         const scope = yield* Scope.make()
-        // Never through something that is there already.
+        // `wx` never writes through an existing file or link.
         const opened = Effect.onError(fs.open(place(parts), { flag: "wx" }).pipe(Scope.extend(scope)), (cause) =>
           Scope.close(scope, Exit.failCause(cause)),
         )
@@ -223,7 +241,7 @@ const writer = (
 
     const create = <A>(name: string, effect: Effect.Effect<A, PlatformError>) =>
       Effect.mapError(effect, (error) =>
-        isTaken(error) ? refused("Duplicate", name, "something else has its place") : fileFailed(name)(error),
+        isTaken(error) ? refused("Duplicate", name, "the path already exists") : fileFailed(name)(error),
       )
 
     const end = Effect.suspend(() =>

@@ -1,7 +1,6 @@
 /**
- * The OpenAI-compatible endpoints of a Tinker server: chats and completions of a base model or of saved weights, whole
- * or as a stream of parts. They take and give text; for tokens and log probabilities in training there is
- * `SamplingClient`.
+ * Calls the OpenAI-compatible endpoints of a Tinker server: chat and text completions from a base model or saved
+ * weights, either complete or streamed. They work with text; for tokens and log probabilities use `SamplingClient`.
  *
  * @since 0.1.0
  */
@@ -37,7 +36,7 @@ import {
 import { type CallOptions, type RawResponse, Transport } from "./Transport.ts"
 
 /**
- * One thing that was said in a conversation.
+ * A message of a conversation.
  *
  * @since 0.1.0
  * @category requests
@@ -45,36 +44,52 @@ import { type CallOptions, type RawResponse, Transport } from "./Transport.ts"
 export type Message = typeof Chat.Message.Type
 
 /**
+ * A tool that the model may call.
+ *
  * @since 0.1.0
  * @category requests
  */
 export type Tool = typeof Chat.Tool.Type
 
 /**
+ * The request of a chat completion.
+ *
  * @since 0.1.0
  * @category requests
  */
 export type ChatRequest = typeof Chat.ChatRequest.Type
 
 /**
+ * The request of a text completion.
+ *
  * @since 0.1.0
  * @category requests
  */
 export type CompletionRequest = typeof Chat.CompletionRequest.Type
 
 /**
+ * Options of the streaming calls.
+ *
  * @since 0.1.0
  * @category requests
  */
 export interface StreamOptions extends CallOptions {
-  /** How long the server may be silent while it answers. Default: 5 minutes; `null` means without end. */
+  /**
+   * The maximum time between two chunks of data. `null` disables the timeout.
+   *
+   * @default "5 minutes"
+   */
   readonly idleTimeout?: Duration.DurationInput | null | undefined
-  /** The biggest event that is read. Default: 8 MiB. */
+  /**
+   * The maximum size of one event in bytes.
+   *
+   * @default 8 MiB
+   */
   readonly maxEventBytes?: number | undefined
 }
 
 /**
- * A function that the model wants to be called. `arguments` is what the model wrote: JSON, if it did well.
+ * A function call requested by the model. `arguments` is the text written by the model, normally JSON.
  *
  * @since 0.1.0
  * @category answers
@@ -87,13 +102,15 @@ export interface ToolCall {
 }
 
 /**
+ * The token counts of an answer.
+ *
  * @since 0.1.0
  * @category answers
  */
 export type Usage = typeof Chat.Usage.Type
 
 /**
- * Why an answer ended; servers may have words of their own.
+ * The reason why generation ended. Servers may use additional values.
  *
  * @since 0.1.0
  * @category answers
@@ -101,8 +118,8 @@ export type Usage = typeof Chat.Usage.Type
 export type FinishReason = "stop" | "length" | "tool_calls" | "content_filter" | (string & {})
 
 /**
- * A part of an answer as it comes. Texts are never empty. The pieces of a tool call are told as they come, and the
- * whole of it when its choice is finished. `Logprobs` are as the server gave them.
+ * A part of a streamed answer. Text is never empty. The pieces of a tool call are emitted as they arrive, and the
+ * complete call when its choice is finished. `Logprobs` holds the server's value unchanged.
  *
  * @since 0.1.0
  * @category answers
@@ -114,11 +131,11 @@ export type Part =
       readonly _tag: "ToolCallDelta"
       readonly choice: number
       readonly index: number
-      /** As far as it is known. */
+      /** The call id, or an empty string if it has not arrived yet. */
       readonly id: string
-      /** As far as it is known. */
+      /** The function name, or an empty string if it has not arrived yet. */
       readonly name: string
-      /** Only what is new. */
+      /** The newly received part of the arguments. */
       readonly arguments: string
     }
   | { readonly _tag: "ToolCall"; readonly choice: number; readonly call: ToolCall }
@@ -127,13 +144,15 @@ export type Part =
   | { readonly _tag: "Usage"; readonly usage: Usage }
 
 /**
+ * One of the alternatives in an answer.
+ *
  * @since 0.1.0
  * @category answers
  */
 export interface Choice {
   readonly index: number
   readonly text: string
-  /** What the model thought aloud, where the server tells it apart. */
+  /** The reasoning text, if the server reports it separately. */
   readonly reasoning: string
   readonly refusal: string
   readonly toolCalls: ReadonlyArray<ToolCall>
@@ -142,6 +161,8 @@ export interface Choice {
 }
 
 /**
+ * A complete answer.
+ *
  * @since 0.1.0
  * @category answers
  */
@@ -153,14 +174,16 @@ export interface Answer {
 }
 
 /**
+ * A model listed by the server.
+ *
  * @since 0.1.0
  * @category answers
  */
 export type Model = (typeof Chat.Models.Type)["data"][number]
 
 /**
- * What a stream can end with. `RequestFailed`: the server gave up in the middle, and says why. `Unavailable` after the
- * first part: the answer was cut off.
+ * The errors of a stream. `RequestFailed` means the server reported a failure while streaming. `Unavailable` after the
+ * first part means the answer was cut off.
  *
  * @since 0.1.0
  * @category errors
@@ -168,9 +191,9 @@ export type Model = (typeof Chat.Models.Type)["data"][number]
 export type StreamError = TinkerError | RequestFailed
 
 /**
- * A stream is the answer to one request: it is sent when the stream is run, and running the same stream again is
- * `InvalidInput`, not another request. It is retried as configured until the server begins to answer, and never after
- * that. Leaving the stream closes the connection.
+ * The operations of `ChatClient`. A stream represents the answer to one request, which is sent when the stream is run;
+ * running the same stream twice fails with `InvalidInput`. Requests are retried as configured until the server starts
+ * to answer, and never after that. Closing the stream closes the connection.
  *
  * @since 0.1.0
  * @category models
@@ -184,12 +207,16 @@ export interface Service {
 }
 
 /**
+ * The service tag of the chat client.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class ChatClient extends Context.Tag("effect-tinker/ChatClient")<ChatClient, Service>() {}
 
 /**
+ * Creates the client on top of a `Transport`.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -209,7 +236,7 @@ export const make: Effect.Effect<Service, never, Transport> = Effect.map(Transpo
     (request: I, options: StreamOptions = {}): Stream.Stream<Part, StreamError> => {
       let isUsed = false
       return Stream.suspend(() => {
-        const problem = isUsed ? "was run already: ask for another answer with another call" : problemWith(options)
+        const problem = isUsed ? "already consumed: create a new stream for each request" : problemWith(options)
         isUsed = true
         if (problem !== undefined) {
           return Stream.fail(new InvalidInput({ path: `${endpoint.operation}.stream`, problem }))
@@ -232,13 +259,16 @@ export const make: Effect.Effect<Service, never, Transport> = Effect.map(Transpo
 })
 
 /**
+ * Provides `ChatClient`. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
+ * another.
+ *
  * @since 0.1.0
  * @category layers
  */
-export const layer: Layer.Layer<ChatClient, never, Transport> = Layer.effect(ChatClient, make)
+export const layer: Layer.Layer<ChatClient, never, Transport> = Layer.fresh(Layer.effect(ChatClient, make))
 
 /**
- * A stream of parts as the answer that it is.
+ * Collects a stream of parts into a complete answer.
  *
  * @since 0.1.0
  * @category answers
@@ -253,7 +283,7 @@ export const collect = <E, R>(parts: Stream.Stream<Part, E, R>): Effect.Effect<A
   })
 
 /**
- * Only the text of one choice, as it comes.
+ * Emits only the text of one choice.
  *
  * @since 0.1.0
  * @category answers
@@ -266,7 +296,7 @@ export const text =
     )
 
 /**
- * An answer as a message, to go on with the conversation.
+ * Converts a choice to a message, to continue the conversation.
  *
  * @since 0.1.0
  * @category requests
@@ -283,11 +313,11 @@ export const toMessage = ({ reasoning, text, toolCalls }: Choice): Message => ({
 const problemWith = ({ idleTimeout }: StreamOptions): string | undefined =>
   idleTimeout === undefined || idleTimeout === null || Option.isSome(Duration.decodeUnknown(idleTimeout))
     ? undefined
-    : "has an idleTimeout that is not a duration"
+    : "idleTimeout: expected a duration"
 
 const decodeReply = (value: unknown) => Schema.decodeUnknownEither(Chat.ReplyPiece)(value)
 
-/** One answer as it is streamed: `data: {…}` for each piece, `data: [DONE]` at the end. */
+/** Reads a streamed answer: `data: {…}` for each piece and `data: [DONE]` at the end. */
 const partsOf = (
   operation: string,
   { headers, redact, status, stream }: RawResponse,
@@ -300,7 +330,7 @@ const partsOf = (
 
   const contentType = headers["content-type"]?.toLowerCase() ?? "text/event-stream"
   if (!contentType.includes("text/event-stream")) {
-    return Stream.fail(unexpected("Schema", `${shorten(redact(contentType))} in place of an event stream`))
+    return Stream.fail(unexpected("Schema", `${shorten(redact(contentType))} instead of an event stream`))
   }
 
   const failed = (event: unknown): RequestFailed | RequestRejected => {
@@ -342,11 +372,15 @@ const partsOf = (
       },
       end: () => ({
         values: [],
-        // Some servers leave the last event out; an answer that says why it ended is there as a whole.
+        // Some servers omit `[DONE]`; an answer with a finish reason for every choice is complete.
         ended: assembler.hasFinished(choices)
           ? Either.void
           : Either.left(
-              new Unavailable({ ...fields, reason: "Disconnected", detail: "the stream ended before the answer did" }),
+              new Unavailable({
+                ...fields,
+                reason: "Disconnected",
+                detail: "the stream ended before the answer was complete",
+              }),
             ),
       }),
     }
@@ -356,7 +390,7 @@ const partsOf = (
     new Unavailable({
       ...fields,
       reason: "Timeout",
-      detail: `nothing came for ${Duration.format(idleTimeout ?? Duration.infinity)}`,
+      detail: `no data for ${Duration.format(idleTimeout ?? Duration.infinity)}`,
     })
 
   return (idleTimeout === null ? stream : Stream.timeoutFail(stream, silent, idleTimeout)).pipe(
@@ -370,7 +404,7 @@ const isError = (value: unknown): boolean =>
   Predicate.isRecord(value) &&
   ((value["error"] !== undefined && value["error"] !== null) || value["object"] === "error")
 
-/** The status that a server puts into the error of an answer that has begun with 200; 0 if there is none. */
+/** Returns the HTTP status that a server reports inside an answer that started with 200, or 0 if there is none. */
 const codeOf = (event: unknown): number => {
   if (!Predicate.isRecord(event)) return 0
   const error = Predicate.isRecord(event["error"]) ? event["error"] : event

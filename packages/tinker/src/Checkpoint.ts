@@ -1,6 +1,6 @@
 /**
- * The name of a checkpoint, `tinker://<training run>/<folder>/<name>`, as a value: picked apart, built and printed
- * here and nowhere else.
+ * Represents checkpoint paths (`tinker://<training run>/<folder>/<name>`) as values. All parsing and formatting of
+ * these paths happens here.
  *
  * @since 0.1.0
  */
@@ -10,7 +10,7 @@ import { describe, invalid } from "./internal/codec/Invalid.ts"
 import type { InvalidInput } from "./TinkerError.ts"
 
 /**
- * What a checkpoint is for: to train on from, to sample from, or to be used elsewhere.
+ * The purpose of a checkpoint: resuming training, sampling, or external use.
  *
  * @since 0.1.0
  * @category models
@@ -18,7 +18,7 @@ import type { InvalidInput } from "./TinkerError.ts"
 export type Kind = "training" | "sampler" | "external"
 
 /**
- * The parts of a path. None of them holds a slash.
+ * The components of a path. None of them contains a slash.
  *
  * @since 0.1.0
  * @category models
@@ -27,7 +27,12 @@ export interface Parts {
   readonly trainingRunId: string
   readonly kind: Kind
   readonly name: string
-  /** Some open servers name sampler weights without their folder: `tinker://<training run>/<name>`. */
+  /**
+   * The notation of the path. Some open servers omit the folder of sampler weights: `tinker://<training run>/<name>`
+   * (`"short"`).
+   *
+   * @default "full"
+   */
   readonly form?: "full" | "short" | undefined
 }
 
@@ -42,14 +47,14 @@ const kinds: ReadonlyMap<string, Kind> = new Map([
 ])
 
 /**
- * Prints itself as it is on the wire. Made by `make`, `parse` or `fromServer`, which check it.
+ * A validated checkpoint path, created by `make`, `parse` or `fromServer`. Its string form is the wire format.
  *
  * @since 0.1.0
  * @category models
  */
 export class Path extends Data.TaggedClass("effect-tinker/Checkpoint/Path")<Required<Parts>> {
   /**
-   * Folder and name, as the server's lists tell it, e.g. `weights/0001`.
+   * The folder and name as shown in the server's lists, e.g. `weights/0001`.
    *
    * @since 0.1.0
    */
@@ -67,7 +72,7 @@ export class Path extends Data.TaggedClass("effect-tinker/Checkpoint/Path")<Requ
 }
 
 /**
- * What a call takes that is about a checkpoint: a path, or its text in the full form.
+ * A checkpoint argument: a `Path`, or its full string form.
  *
  * @since 0.1.0
  * @category models
@@ -76,16 +81,16 @@ export type Input = Path | string
 
 const expected = `expected ${scheme}<training run>/<weights, sampler_weights or external_weights>/<name>`
 
-/** Why this can't be a part; empty, it would ask for something else, and with dots for something elsewhere. */
+/** Returns why a value cannot be a path segment. Empty segments and dots would address something else. */
 const problemWithPart = (part: unknown): string | undefined => {
-  if (typeof part !== "string") return `must be a text, got ${describe(part)}`
+  if (typeof part !== "string") return `must be a string, got ${describe(part)}`
   if (part === "") return "is empty"
-  if (part === "." || part === "..") return "leads elsewhere"
-  return part.includes("/") ? "holds a slash" : undefined
+  if (part === "." || part === "..") return "must not be . or .."
+  return part.includes("/") ? "contains a slash" : undefined
 }
 
 /**
- * From its parts; `at` names the path in the error.
+ * Creates a path from its components; `at` names the argument in errors.
  *
  * @since 0.1.0
  * @category constructors
@@ -99,9 +104,12 @@ export const make = (
     if (problem !== undefined) return invalid(at, `${expected}, but the ${which} ${problem}`)
   }
   if (!Object.hasOwn(folders, kind)) return invalid(at, "expected the kind training, sampler or external")
-  // Otherwise it would read as a full path that lost its name.
+  // A short path whose name is a folder would read as a full path without a name.
   if (form === "short" && (kind !== "sampler" || kinds.has(name))) {
-    return invalid(at, `${expected}: only sampler weights have a short form, and no folder is a name`)
+    return invalid(
+      at,
+      `${expected}: only sampler weights have a short form, and a folder name is not allowed as a name`,
+    )
   }
   return Either.right(new Path({ trainingRunId, kind, name, form }))
 }
@@ -110,7 +118,7 @@ const partsOf = (text: unknown, at: string): Either.Either<ReadonlyArray<string>
   if (typeof text !== "string") return invalid(at, `${expected}, got ${describe(text)}`)
   return text.startsWith(scheme)
     ? Either.right(text.slice(scheme.length).split("/"))
-    : invalid(at, `${expected}, but it does not begin with ${scheme}`)
+    : invalid(at, `${expected}, but it does not start with ${scheme}`)
 }
 
 const full = (parts: ReadonlyArray<string>, at: string): Either.Either<Path, InvalidInput> => {
@@ -118,12 +126,12 @@ const full = (parts: ReadonlyArray<string>, at: string): Either.Either<Path, Inv
   if (parts.length !== 3) return invalid(at, `${expected}, but it has ${parts.length} parts`)
   const kind = kinds.get(folder)
   return kind === undefined
-    ? invalid(at, `${expected}, but the middle part is none of these`)
+    ? invalid(at, `${expected}, but the folder is unknown`)
     : make({ trainingRunId, kind, name }, at)
 }
 
 /**
- * From a text that somebody wrote: exactly three parts, case counts, nothing is trimmed.
+ * Parses a string written by a user: exactly three segments, case-sensitive, without trimming.
  *
  * @since 0.1.0
  * @category constructors
@@ -132,7 +140,7 @@ export const parse = (text: string, at = "path"): Either.Either<Path, InvalidInp
   Either.flatMap(partsOf(text, at), (parts) => full(parts, at))
 
 /**
- * From a text that a server gave: also two parts, which are sampler weights.
+ * Parses a string returned by a server, which may also have two segments (sampler weights).
  *
  * @since 0.1.0
  * @category constructors
@@ -144,7 +152,7 @@ export const fromServer = (text: string, at = "path"): Either.Either<Path, Inval
   })
 
 /**
- * What a call was given, as a path that was checked.
+ * Converts a checkpoint argument to a validated path.
  *
  * @since 0.1.0
  * @category constructors
@@ -153,7 +161,7 @@ export const from = (input: Input, at = "path"): Either.Either<Path, InvalidInpu
   input instanceof Path ? make(input, at) : parse(input, at)
 
 /**
- * The text of a checkpoint that a client is to load: what a server gave comes back here, so two parts are fine, too.
+ * Returns the wire form of a checkpoint to load. Accepts the two-segment form because servers return it.
  *
  * @since 0.1.0
  * @category accessors
@@ -162,7 +170,7 @@ export const textOf = (input: Input, at = "path"): Either.Either<string, Invalid
   Either.map(input instanceof Path ? make(input, at) : fromServer(input, at), String)
 
 /**
- * Does this text name a checkpoint of a server, and not e.g. a model of a hub?
+ * Checks whether a string is a checkpoint path rather than, e.g., the name of a base model.
  *
  * @since 0.1.0
  * @category guards

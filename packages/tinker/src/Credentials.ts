@@ -1,6 +1,6 @@
 /**
- * The token that a request carries: the configured credential, or a JWT that it is exchanged for when the server asks
- * for one.
+ * Supplies the token for requests: the configured credential, or a JWT obtained in exchange for it when the server
+ * requires one.
  *
  * @since 0.1.0
  */
@@ -25,17 +25,19 @@ import { problemWithCredential, TinkerConfig } from "./TinkerConfig.ts"
 import { ClientClosed, InvalidConfig, type TinkerError, Unauthorized } from "./TinkerError.ts"
 
 /**
+ * The operations of `Credentials`.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** Returns the configured credential itself: API key, output of the command, or stored key. */
+  /** Returns the configured credential: the API key, the output of the command, or the stored key. */
   readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
-  /** Returns the token that an ordinary request carries. */
+  /** Returns the token for an ordinary request. */
   readonly token: Effect.Effect<Redacted.Redacted<string>, TinkerError>
   /**
-   * Passes the same token to `onExit`, before it returns if the token is known. Otherwise it runs beside the given fiber,
-   * and the returned function stops it.
+   * Passes the token to `onExit`, synchronously if the token is available. Otherwise obtains it concurrently with the
+   * given fiber; the returned function cancels that.
    *
    * @internal
    */
@@ -44,8 +46,8 @@ export interface Service {
     onExit: (exit: Exit.Exit<Redacted.Redacted<string>, TinkerError>) => void,
   ) => Stop
   /**
-   * Returns another token than the one that a 401 refused, by one forced exchange for all concurrent callers. Returns
-   * none when there is nothing to exchange, or when the refused token came from a forced exchange moments ago.
+   * Returns a replacement for a token that was refused with 401, using one forced exchange for all concurrent callers.
+   * Returns none when there is nothing to exchange, or when the refused token came from a forced exchange moments ago.
    */
   readonly renew: (
     refused: Redacted.Redacted<string>,
@@ -53,25 +55,27 @@ export interface Service {
 }
 
 /**
+ * The service tag of the credentials.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class Credentials extends Context.Tag("effect-tinker/Credentials")<Credentials, Service>() {}
 
 /**
- * The origin of the configured credential.
+ * The configured credential and how to obtain it.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Source {
   readonly credential: Effect.Effect<Redacted.Redacted<string>, TinkerError>
-  /** The credential command alone, for servers that insist on it. */
+  /** The credential command alone, for servers that require it. */
   readonly command: Option.Option<Effect.Effect<Redacted.Redacted<string>, TinkerError>>
 }
 
 /**
- * What `make` needs from the server, as effects: this module sends nothing itself.
+ * The server operations that {@link make} needs. This module sends no requests itself.
  *
  * @since 0.1.0
  * @category models
@@ -86,18 +90,19 @@ export interface Server {
 
 interface Issued {
   readonly token: Redacted.Redacted<string>
-  /** From this time on a request starts a renewal in the background and uses this token. */
+  /** From this time on, a request starts a renewal in the background and uses this token. */
   readonly renewAt: number
-  /** From this time on a request waits a while for the renewal. */
+  /** From this time on, a request waits briefly for the renewal. */
   readonly staleAt: number
-  /** From this time on this token is a last resort. */
+  /** From this time on, this token is a last resort. */
   readonly endsAt: number
 }
 
 /**
- * Plans the renewals of a token: in the background 300 s and awaited 60 s before its end, but never before half or three
- * quarters of its life (the reference renews tokens of less than 300 s without pause). A token that has expired on
- * arrival, because clocks differ, or that has no expiry is used for a while, too: the server's 401 decides.
+ * Plans the renewals of a token: in the background 300 s and awaited 60 s before it expires, but never before half or
+ * three quarters of its lifetime (the reference renews tokens shorter than 300 s continuously). A token without an
+ * expiry, or one that appears expired on arrival because clocks differ, is also used for a while: the server's 401
+ * decides.
  */
 const issue = (token: Redacted.Redacted<string>, wall: number, now: number): Issued => {
   const life = Option.match(expiry(token), { onNone: () => Infinity, onSome: (end) => end - wall })
@@ -116,7 +121,7 @@ const endOf = Jwt.claims(lazy(() => Schema.Struct({ exp: Schema.Number })))
 const expiry = (token: Redacted.Redacted<string>): Option.Option<number> =>
   Option.map(endOf(token), ({ exp }) => exp * 1000)
 
-/** `~/.tinker/credentials.json`, as `tinker auth login` writes it. */
+/** The format of `~/.tinker/credentials.json`, as written by `tinker auth login`. */
 const CredentialsFile = lazy(() =>
   Schema.parseJson(
     Schema.Struct({
@@ -126,19 +131,19 @@ const CredentialsFile = lazy(() =>
   ),
 )
 
-/** The output of a command or of a file's reader may contain secrets that only their shape gives away. */
+/** Command output and file contents may contain secrets that can be recognized only by their format. */
 const redact = redactor([])
 
-/** Milliseconds before a failed exchange is repeated, while an older token can still be tried. */
+/** The delay in milliseconds before a failed exchange is repeated while an older token is available. */
 const pauseAfterFailure = 10_000
-/** The least milliseconds between two exchanges forced by a 401. */
+/** The minimum number of milliseconds between two exchanges forced by a 401. */
 const pauseBetweenForced = 5_000
-/** Milliseconds that a request waits for a renewal while the older token is still valid. */
+/** The number of milliseconds a request waits for a renewal while the older token is still valid. */
 const patience = 5_000
 
 /**
- * Finds the configured credential: the key, else the command's output, else the stored key. Checks everything that can
- * be checked without running a command.
+ * Determines the configured credential: the API key, else the output of the command, else the stored key. Validates
+ * everything that can be validated without running a command.
  *
  * @since 0.1.0
  * @category constructors
@@ -172,17 +177,17 @@ export const source: Effect.Effect<Source, InvalidConfig | Unauthorized, TinkerC
       if (Option.isNone(text)) {
         return yield* new InvalidConfig({
           setting: "TINKER_API_KEY",
-          problem: `is not set, no TINKER_CREDENTIAL_CMD is, and ${path} does not exist; create a key in the Tinker console or store one with \`tinker auth login\``,
+          problem: `not set, TINKER_CREDENTIAL_CMD is not set either, and ${path} does not exist; create a key in the Tinker console or store one with \`tinker auth login\``,
         })
       }
       const file = yield* Effect.mapError(
         Schema.decodeUnknown(CredentialsFile)(text.value),
-        // The parse error would quote the file, keys included.
-        () => new InvalidConfig({ setting: path, problem: "is not a credentials file" }),
+        // A parse error would quote the file, including its keys.
+        () => new InvalidConfig({ setting: path, problem: "not a valid credentials file" }),
       )
       const stored = file.keys[file.default]
       if (stored === undefined) {
-        return yield* new InvalidConfig({ setting: path, problem: "has no key under its default id" })
+        return yield* new InvalidConfig({ setting: path, problem: "no key for the default id" })
       }
       return yield* usable(path, stored.key)
     })
@@ -190,12 +195,14 @@ export const source: Effect.Effect<Source, InvalidConfig | Unauthorized, TinkerC
   const command = Option.map(config.credentialCommand, runCommand)
   if (Option.isSome(config.apiKey)) return { credential: Effect.succeed(config.apiKey.value), command }
   if (Option.isSome(command)) return { credential: command.value, command }
-  // `TinkerConfig` has at least one of the three. A missing file fails here, at construction.
+  // `TinkerConfig` guarantees at least one of the three. A missing file fails here, during construction.
   const path = Option.getOrElse(config.credentialsFile, () => "")
   return { credential: Effect.succeed(yield* readStored(path)), command }
 })
 
 /**
+ * Creates the service, which renews tokens in the background within the current scope.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -205,7 +212,7 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
     const scope = yield* Effect.scope
     const { credential } = source
 
-    /** Returns the credential to exchange. The server can insist on the command. */
+    /** Returns the credential to exchange. The server can require the command. */
     const exchangeable = (wanted: string): Effect.Effect<Redacted.Redacted<string>, TinkerError> => {
       const isJwt = Option.exists(config.apiKey, (key) => Redacted.value(key).startsWith("eyJ"))
       if (wanted !== "credential_cmd" || isJwt) return credential
@@ -215,7 +222,7 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
           Effect.fail(
             new InvalidConfig({
               setting: "TINKER_CREDENTIAL_CMD",
-              problem: "is not set, but this server takes credentials only from a command",
+              problem: "not set, but this server accepts credentials only from a command",
             }),
           ),
       })
@@ -246,10 +253,10 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       if (issued === undefined) return exchange.run
       const { endsAt, renewAt, staleAt, token } = issued
       if (now < renewAt || (now < notBefore && !exchange.isRunning())) return Effect.succeed(token)
-      // A failed exchange does not fail the request while there is an older token.
+      // A failed exchange does not fail the request while an older token is available.
       const renewed = Effect.orElseSucceed(exchange.run, () => token)
       if (now >= endsAt) return renewed
-      // A slow one does not delay it until that token expires.
+      // A slow exchange delays the request only briefly, and never past the token's expiry.
       if (now >= staleAt) {
         return Effect.map(
           Effect.timeoutOption(renewed, Math.min(patience, endsAt - now)),
@@ -259,7 +266,7 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       return exchange.isRunning() ? Effect.succeed(token) : Effect.as(Effect.forkIn(renewed, scope), token)
     })
 
-    /** A credential that the server accepts as it is. It lasts as long as the flags, which are read once. */
+    /** A credential that the server accepts directly. It remains valid because the flags are read only once. */
     let lasting: Redacted.Redacted<string> | undefined
 
     const slowly: Effect.Effect<Redacted.Redacted<string>, TinkerError> = Effect.flatMap(server.flags, (flags) => {
@@ -268,7 +275,7 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
         return Effect.fail(
           new InvalidConfig({
             setting: "TINKER_API_KEY",
-            problem: "is not set; a credential command is not enough on a server that issues no JWTs",
+            problem: "not set; a credential command is not sufficient for a server that does not issue JWTs",
           }),
         )
       }
@@ -292,7 +299,7 @@ export const make = (source: Source, server: Server): Effect.Effect<Service, nev
       Effect.flatMap(uptime, (now) => {
         if (issued === undefined) return Effect.succeedNone
         if (Redacted.value(issued.token) !== Redacted.value(refused)) return Effect.succeedSome(issued.token)
-        // Requests that were refused together share one exchange. The pause counts from its end.
+        // Requests that were refused at the same time share one exchange. The pause starts when it ends.
         if (exchange.isRunning()) return Effect.asSome(exchange.run)
         if (now - forcedAt < pauseBetweenForced) return Effect.succeedNone
         return Effect.asSome(

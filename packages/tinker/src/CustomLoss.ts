@@ -1,7 +1,7 @@
 /**
- * Losses of your own over the log probabilities of the target tokens, computed here and not on the server. The server
- * first tells the log probabilities; the loss function turns them into a number and its gradient; then the server
- * trains on the cross entropy that has this very gradient. So a custom loss costs two passes, and works on every server.
+ * Trains with client-side loss functions over the log probabilities of the target tokens. A forward pass returns the
+ * log probabilities, the loss function computes a value and its gradient, and the server then trains on a cross entropy
+ * with the same gradient. A custom loss therefore costs two passes and works on every server.
  *
  * ```ts
  * interface Rated extends CustomLoss.Inputs {
@@ -28,8 +28,8 @@ import { InvalidInput, UnexpectedResponse } from "./TinkerError.ts"
 import type { TrainingResult } from "./TrainingResult.ts"
 
 /**
- * What the datums of every custom loss carry. Other inputs may be of any name and type: they are not sent, only the
- * loss function sees them.
+ * The inputs required by every custom loss. Additional inputs may have any name and type: they are passed to the loss
+ * function and never sent.
  *
  * @since 0.1.0
  * @category models
@@ -40,33 +40,33 @@ export interface Inputs {
 }
 
 /**
- * A datum with what the model thinks of it.
+ * A datum with the model's log probabilities.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Scored<out I extends Inputs = Inputs, out Logprobs = Float32Array> {
   readonly datum: Datum<I>
-  /** Of each target token, in their order; row by row where they have two dimensions. */
+  /** The log probability of each target token in order; row by row if the targets have two dimensions. */
   readonly logprobs: Logprobs
 }
 
 /**
- * What a loss function finds.
+ * The result of a loss function.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Evaluation {
   readonly loss: number
-  /** For each datum the derivative of the loss by each of its log probabilities. */
+  /** For each datum, the derivative of the loss with respect to each log probability. */
   readonly gradients: ReadonlyArray<Gradient.Numbers>
-  /** Shown with those of the server. */
+  /** Reported together with the server's metrics. */
   readonly metrics?: Readonly<Record<string, number>> | undefined
 }
 
 /**
- * A loss function over all the data of a batch. `I` is what it needs each datum to carry.
+ * A loss function over a whole batch. `I` is the type of inputs that each datum must have.
  *
  * @since 0.1.0
  * @category models
@@ -76,7 +76,7 @@ export interface CustomLoss<in I extends Inputs = Inputs, out E = never, out R =
 }
 
 /**
- * From a function that computes the gradient itself: by a formula, or with any library that differentiates.
+ * Creates a loss from a function that computes the gradient itself, by formula or with a differentiation library.
  *
  * @since 0.1.0
  * @category constructors
@@ -86,7 +86,7 @@ export const analytic = <I extends Inputs>(
 ): CustomLoss<I> => ({ evaluate: (data) => Effect.sync(() => evaluate(data)) })
 
 /**
- * {@link analytic} for a function that takes its time, can fail, or asks others.
+ * Creates a loss like {@link analytic}, from an effectful function.
  *
  * @since 0.1.0
  * @category constructors
@@ -96,7 +96,7 @@ export const effect = <I extends Inputs, E, R>(
 ): CustomLoss<I, E, R> => ({ evaluate })
 
 /**
- * From a function that is written with the operations of `Gradient`, and so needs no gradient of its own.
+ * Creates a loss from a function built from `Gradient` operations; the gradient is derived automatically.
  *
  * @since 0.1.0
  * @category constructors
@@ -129,8 +129,8 @@ export const fromGradient = <I extends Inputs>(
 })
 
 /**
- * Data that were checked, and the batch whose forward pass tells their log probabilities. The arrays are held, not
- * copied: leave them alone until the second pass was sent.
+ * Validated data and the batch for the forward pass. Arrays are referenced, not copied: do not modify them until the
+ * second pass has been sent.
  *
  * @since 0.1.0
  * @category passes
@@ -141,8 +141,8 @@ export interface Prepared<out I extends Inputs = Inputs> {
 }
 
 /**
- * Before the first pass, a forward one: cross entropy on the targets alone. Weights that a datum hasn't got are zeros;
- * they change nothing but the metrics of this pass, which nobody sees.
+ * Prepares the first (forward) pass: cross entropy on the targets alone. Missing weights are filled with zeros; they
+ * affect only the metrics of this pass, which are discarded.
  *
  * @since 0.1.0
  * @category passes
@@ -156,7 +156,8 @@ export const prepare = <I extends Inputs>(data: ReadonlyArray<Datum<I>>): Either
     const zeros = new Map<number, TensorData.TensorData>()
     for (const datum of checked.data) {
       const { length, shape, sparse } = targetsOf(datum)
-      if (sparse) return yield* invalid(`data[${datum.index}].inputs.targetTokens`, "a custom loss needs them dense")
+      if (sparse)
+        return yield* invalid(`data[${datum.index}].inputs.targetTokens`, "a custom loss requires dense targets")
       if (datum.inputs.every(({ key }) => key !== "weights"))
         zeros.set(datum.index, yield* TensorData.float32(new Float32Array(length), shape))
     }
@@ -168,13 +169,15 @@ export const prepare = <I extends Inputs>(data: ReadonlyArray<Datum<I>>): Either
     return { data, forward }
   })
 
-/** Cross entropy, before the weights that are missing were made. */
+/** Cross entropy with optional weights, used before missing weights are filled in. */
 const optionalWeights = Loss.make({
   ...Loss.crossEntropy,
   inputs: { targetTokens: "int64", weights: "float32?" },
 })
 
-/** Copies that carry the targets and these weights, and nothing else. What is no datum is for `Loss` to refuse. */
+/**
+ * Copies the data with only the targets and the given weights. Invalid values are passed through for `Loss` to reject.
+ */
 const weighted = (
   data: unknown,
   weights: (inputs: Readonly<Record<string, unknown>>, index: number) => unknown,
@@ -200,7 +203,7 @@ const targetsOf = ({ inputs }: Loss.PreparedDatum) => {
 }
 
 /**
- * What the loss function found, checked, and the batch whose cross entropy has the same gradient.
+ * The validated result of the loss function and the batch whose cross entropy has the same gradient.
  *
  * @since 0.1.0
  * @category passes
@@ -212,9 +215,9 @@ export interface Linearized {
 }
 
 /**
- * Between the passes: asks the loss function about what the forward pass told. Nothing may be sent if this fails: with
- * `UnexpectedResponse` when there are no log probabilities to ask about, with what the loss function fails with, or
- * with `InvalidInput` when it throws or dies, or gives a loss or a gradient that is not finite or not of the right size.
+ * Evaluates the loss function on the result of the forward pass. Nothing may be sent if this fails: with
+ * `UnexpectedResponse` when log probabilities are missing, with the error of the loss function, or with `InvalidInput`
+ * when the function throws or returns values that are not finite or have the wrong size.
  *
  * @since 0.1.0
  * @category passes
@@ -259,7 +262,7 @@ const score = <I extends Inputs>(
     const length = targets === undefined ? 0 : targetsOf(targets).length
     if (logprobs.data.length !== length)
       return unexpected(
-        `outputs[${index}].logprobs: expected ${length}, as many as targets, got ${logprobs.data.length}`,
+        `outputs[${index}].logprobs: expected one value per target (${length}), got ${logprobs.data.length}`,
       )
     scored.push({ datum, logprobs: logprobs.data })
   }
@@ -277,7 +280,10 @@ const checkNumbers = (evaluation: Evaluation): Result<{ value: number; metrics: 
   return Either.right({ value, metrics })
 }
 
-/** The loss of the server is the sum of -weight * logprob: its gradient is the negative weights. */
+/**
+ * Converts gradients to weights. The server's loss is the sum of -weight * logprob, so its gradient is the negative
+ * weights.
+ */
 const toWeights = (
   { forward }: Prepared,
   gradients: Evaluation["gradients"],
@@ -285,7 +291,7 @@ const toWeights = (
   Either.gen(function* () {
     if (!Array.isArray(gradients) || gradients.length !== forward.data.length) {
       const got = Array.isArray(gradients) ? gradients.length : describe(gradients)
-      return yield* invalid("loss.gradients", `expected ${forward.data.length}, one for each datum, got ${got}`)
+      return yield* invalid("loss.gradients", `expected one array per datum (${forward.data.length}), got ${got}`)
     }
     const weights: Array<TensorData.Float32Tensor> = []
     for (const [index, datum] of forward.data.entries()) {
@@ -294,11 +300,11 @@ const toWeights = (
       const { length, shape } = targetsOf(datum)
       if (!isFlat(gradient)) return yield* invalid(path, `expected an array of numbers, got ${describe(gradient)}`)
       if (gradient.length !== length)
-        return yield* invalid(path, `expected ${length}, as many as targets, got ${gradient.length}`)
+        return yield* invalid(path, `expected one value per target (${length}), got ${gradient.length}`)
       const values = new Float32Array(length)
       for (let i = 0; i < length; i++) {
         const slope = gradient[i]
-        // Not `-slope`: of 0 that is -0.
+        // `-slope` would turn 0 into -0.
         values[i] = typeof slope === "number" ? 0 - slope : Number.NaN
         if (!Number.isFinite(values[i]))
           return yield* invalid(`${path}[${i}]`, `expected ${kinds.float32.expected}, got ${describe(slope)}`)
@@ -309,8 +315,8 @@ const toWeights = (
   })
 
 /**
- * After the second pass: its result with the loss that was meant as `loss:sum`. What the server calls its loss is
- * `surrogate_loss:sum`: only its gradient means anything.
+ * Completes the result of the second pass: reports the custom loss as `loss:sum` and the server's loss as
+ * `surrogate_loss:sum`, because only the gradient of the latter is meaningful.
  *
  * @since 0.1.0
  * @category passes

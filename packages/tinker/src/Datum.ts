@@ -1,6 +1,6 @@
 /**
- * One training example: what the model reads, and what the loss function wants to know about it. Which inputs those
- * are is said by the loss (see `Loss`).
+ * Represents a training example: the model input and the inputs of the loss function. The loss defines which inputs are
+ * required (see `Loss`).
  *
  * @since 0.1.0
  */
@@ -8,7 +8,7 @@ import type * as ModelInput from "./ModelInput.ts"
 import type * as TensorData from "./TensorData.ts"
 
 /**
- * Where tokens came from: a part of the prompt, or of the tokens, of a sampled sequence.
+ * The origin of tokens: a range of the prompt or of the generated tokens of a sampled sequence.
  *
  * @since 0.1.0
  * @category models
@@ -21,7 +21,7 @@ export interface Span {
 }
 
 /**
- * The origin of a datum's tokens: for both the model's input and the loss's, or for neither.
+ * The origin of a datum's tokens, given for both the model input and the loss inputs, or for neither.
  *
  * @since 0.1.0
  * @category models
@@ -31,6 +31,8 @@ export type Provenance =
   | { readonly modelInputSpans?: undefined; readonly lossInputSpans?: undefined }
 
 /**
+ * A training example. `Inputs` is the type of the loss inputs.
+ *
  * @since 0.1.0
  * @category models
  */

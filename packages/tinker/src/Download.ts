@@ -1,6 +1,7 @@
 /**
- * A file from a storage server, such as the weights behind a signed URL: gone on with where the connection broke,
- * checked, and under its name only when it is whole. The storage server sees no Tinker credential.
+ * Downloads files from storage servers, such as weights behind a signed URL. Interrupted transfers are resumed, the
+ * content is verified, and the file appears under its name only when complete. The storage server receives no Tinker
+ * credential.
  *
  * @since 0.1.0
  */
@@ -34,8 +35,8 @@ import {
 } from "./TinkerError.ts"
 
 /**
- * Where a file is: its address, or a way to get an address. That way is gone again when the storage server refuses
- * the address, because signed ones expire.
+ * The location of a file: a URL, or an effect that returns one. The effect runs again when the storage server rejects
+ * the URL, because signed URLs expire.
  *
  * @since 0.1.0
  * @category models
@@ -46,75 +47,101 @@ export type Source<E = never, R = never> =
   | Effect.Effect<string | URL | { readonly url: string | URL }, E, R>
 
 /**
+ * A supported checksum algorithm.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Algorithm = Checksums.Algorithm
 
 /**
+ * Options of the downloads.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   /**
-   * Is what came so far kept beside the file (`.part`, `.part.json`) when the download fails or is interrupted, so that
-   * the next one to the same path goes on with it? Default: yes. What turns out to be wrong is never kept.
+   * Keeps partial data beside the file (`.part`, `.part.json`) when the download fails or is interrupted, so that the
+   * next download to the same path resumes. Data that fails verification is never kept.
+   *
+   * @default true
    */
   readonly keepPartial?: boolean | undefined
-  /** What the file must be, in hex or base64. What the server tells about it is checked in any case. */
+  /** The expected checksum in hex or base64. Checksums sent by the server are verified in any case. */
   readonly checksum?: { readonly algorithm: Algorithm; readonly value: string } | undefined
-  /** For attempts in a row that bring nothing new. Default: 10 retries or 300 s. */
+  /**
+   * Applies to consecutive attempts that make no progress.
+   *
+   * @default 10 retries or 300 s
+   */
   readonly retryPolicy?: RetryPolicy.RetryPolicy | undefined
-  /** For the head of an answer. Default: 60 seconds. */
+  /**
+   * The timeout for the response headers.
+   *
+   * @default "60 seconds"
+   */
   readonly timeout?: Duration.DurationInput | undefined
-  /** How long nothing may come. Default: 60 seconds. */
+  /**
+   * The maximum time between two chunks of data.
+   *
+   * @default "60 seconds"
+   */
   readonly idleTimeout?: Duration.DurationInput | undefined
 }
 
 /**
+ * The state of a running download.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Progress {
-  /** That are there, including those of an earlier run. */
+  /** The number of bytes present, including those of an earlier run. */
   readonly bytes: number
   readonly total: Option.Option<number>
-  /** Bytes a second, over the last ten seconds. */
+  /** Bytes per second over the last ten seconds. */
   readonly rate: number
-  /** At this rate. */
+  /** The estimated remaining time at the current rate. */
   readonly remaining: Option.Option<Duration.Duration>
-  /** Only of the last: the file is there. */
+  /** `true` only for the last report, when the file is complete. */
   readonly isDone: boolean
 }
 
 /**
+ * The result of a download.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Downloaded {
   readonly path: string
   readonly bytes: number
-  /** How many of them were there from an earlier run. */
+  /** The number of bytes that were present from an earlier run. */
   readonly resumedFrom: number
-  /** By which checksums it was checked; its length was, if the server told it. */
+  /** The checksums that were verified. The length is also verified if the server sent one. */
   readonly verified: ReadonlyArray<Algorithm>
 }
 
 /**
+ * The errors that a download can fail with.
+ *
  * @since 0.1.0
  * @category errors
  */
 export type DownloadError = RequestError | InvalidInput | FileFailed | Corrupted
 
 /**
+ * The services that a download requires.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Environment = HttpClient.HttpClient | FileSystem.FileSystem | Path.Path
 
 /**
- * Downloads into a file, whose directory is made if it is missing. A file of that name is replaced when the new one is
- * whole, and not before.
+ * Downloads into a file and creates its directory if necessary. An existing file is replaced only when the new one is
+ * complete.
  *
  * @since 0.1.0
  * @category downloads
@@ -131,8 +158,8 @@ export const toFile = <E = never, R = never>(
   )
 
 /**
- * The same, told as it goes on: about four times a second, and once at the end. A slow reader does not slow it down but
- * sees less. Leaving the stream interrupts the download.
+ * Downloads like {@link toFile} and reports progress about four times per second and once at the end. A slow consumer
+ * does not slow the download down but receives fewer reports. Closing the stream interrupts the download.
  *
  * @since 0.1.0
  * @category downloads
@@ -173,14 +200,14 @@ const locator = <E, R>(source: Source<E, R>): Either.Either<Locator<E, R>, Inval
 const problemWith = (path: string, { checksum, idleTimeout, timeout }: Options, host: Host.Service) => {
   const invalid = (where: string, problem: string) =>
     Option.some(new InvalidInput({ path: `${Storage.operation}.${where}`, problem }))
-  if (path === "") return invalid("path", "is empty")
+  if (path === "") return invalid("path", "must not be empty")
   for (const [name, duration] of Object.entries({ idleTimeout, timeout })) {
     if (duration !== undefined && Option.isNone(Duration.decodeUnknown(duration))) {
-      return invalid(`options.${name}`, "is not a duration")
+      return invalid(`options.${name}`, "expected a duration")
     }
   }
   return checksum !== undefined && Option.isNone(Checksums.make(host, checksum.algorithm))
-    ? invalid("options.checksum", "can't be computed here; provide Host (@effect-tinker/node)")
+    ? invalid("options.checksum", "cannot be computed on this platform; provide Host (@effect-tinker/node)")
     : Option.none()
 }
 
@@ -222,7 +249,7 @@ const download = <E, R>(
     return { path, ...done }
   })
 
-/** The answers of storage servers to an address that has expired. */
+/** The statuses with which storage servers reject an expired URL. */
 const expired = new Set<number>([400, 401, 403, 410])
 
 const mayBeExpired = (error: Transfer.TransferError): boolean =>
@@ -231,7 +258,10 @@ const mayBeExpired = (error: Transfer.TransferError): boolean =>
 const isTransient = (error: Transfer.TransferError): error is RequestError =>
   error._tag !== "FileFailed" && error._tag !== "Corrupted" && isRetryable(error)
 
-/** Attempt after attempt. One that brought something new starts the budget again, and may ask for a new address. */
+/**
+ * Runs attempts until one succeeds. An attempt that made progress resets the retry budget and allows another URL
+ * renewal.
+ */
 const persist = <E, R>(
   transfer: Transfer.Transfer,
   { canRenew, url }: Locator<E, R>,

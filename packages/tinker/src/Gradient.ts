@@ -1,14 +1,14 @@
 /**
- * Gradients of scalar functions over arrays of numbers, for those who write a loss over log probabilities and would
- * rather not derive it by hand. Write the function with the operations of this module and give it to {@link of}.
+ * Computes gradients of scalar functions over arrays of numbers by automatic differentiation, e.g. for a loss over log
+ * probabilities. Write the function with the operations of this module and pass it to {@link of}.
  *
  * ```ts
  * Gradient.of(([x, y]) => Gradient.sum(Gradient.mul(x, y)), [[1, 2], [3, 4]]) // value 11, gradients [3, 4] and [1, 2]
  * ```
  *
- * All is computed in doubles. An operation takes what other operations gave, numbers and plain or typed arrays; a
- * scalar goes with an array of any length, arrays only with arrays of their own length. Where they don't fit the
- * operation throws an `InvalidInput`, at the line that is wrong, and `of` gives it back as a value.
+ * All computations use double precision. Operations accept nodes, numbers, and plain or typed arrays. Scalars combine
+ * with arrays of any length, arrays only with arrays of the same length. On a mismatch the operation throws an
+ * `InvalidInput` at the offending line, which `of` returns as a value.
  *
  * @since 0.1.0
  */
@@ -21,32 +21,36 @@ import { isFlat, type SmallIntegers } from "./internal/util/TokenChecks.ts"
 import { InvalidInput } from "./TinkerError.ts"
 
 /**
+ * The unique identifier of {@link Node}.
+ *
  * @since 0.1.0
  * @category symbols
  */
 export const TypeId: unique symbol = Symbol.for("effect-tinker/Gradient")
 
 /**
+ * The type of {@link TypeId}.
+ *
  * @since 0.1.0
  * @category symbols
  */
 export type TypeId = typeof TypeId
 
 /**
- * A number, or an array of them, that remembers how it was computed.
+ * A number or an array of numbers that records how it was computed.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Node extends Pipeable {
   readonly [TypeId]: TypeId
-  /** The numbers; of a scalar the one. Don't write into them. */
+  /** The numbers; a single one for a scalar. Do not modify them. */
   readonly values: Float64Array
   readonly isScalar: boolean
 }
 
 /**
- * Arrays that can be computed with. They are held or copied, but never written to.
+ * The arrays that operations accept. They are referenced or copied, but never modified.
  *
  * @since 0.1.0
  * @category models
@@ -54,20 +58,20 @@ export interface Node extends Pipeable {
 export type Numbers = ReadonlyArray<number> | Float32Array | Float64Array | SmallIntegers
 
 /**
- * What an operation takes.
+ * The arguments that operations accept.
  *
  * @since 0.1.0
  * @category models
  */
 export type Operand = Node | Numbers | number
 
-/** How a gradient of a node becomes gradients of what the node was computed from. */
+/** Propagates the gradient of a node to the nodes it was computed from. */
 type Pull = (gradient: Float64Array) => void
 
-/** The nodes of one computation in the order they came to be. Backwards, each comes before what it was made of. */
+/** The nodes of one computation in creation order. In reverse, each node precedes the nodes it was computed from. */
 type Tape = Array<Recorded>
 
-/** Numbers, and how far it is from one to the next: 0 for a scalar, which is the same for every element. */
+/** Numbers and the distance between two elements: 0 for a scalar, which repeats for every element. */
 interface Strided {
   readonly values: Float64Array
   readonly next: 0 | 1
@@ -75,14 +79,14 @@ interface Strided {
 
 class Recorded implements Node, Strided {
   readonly [TypeId]: TypeId = TypeId
-  /** Summed up while the tape runs backwards, there only between the first addend and the use. */
+  /** The accumulated gradient; present only between the first contribution and its use in the backward pass. */
   gradient: Float64Array | undefined = undefined
   readonly values: Float64Array
   readonly isScalar: boolean
   readonly next: 0 | 1
-  /** Constants are on none. */
+  /** Constants have no tape. */
   readonly tape: Tape | undefined
-  /** Inputs have none. */
+  /** Inputs have no pull function. */
   readonly pull: Pull | undefined
   constructor(values: Float64Array, isScalar: boolean, tape?: Tape, pull?: Pull) {
     this.values = values
@@ -108,30 +112,33 @@ const from = (operand: Operand, tape?: Tape): Recorded => {
   return new Recorded(operand instanceof Float64Array ? operand : new Float64Array(operand), false, tape)
 }
 
-/** A node that was computed from others. It remembers that only where a gradient is wanted of one of them. */
+/** Creates a computed node. It is recorded only if a gradient is needed for one of its parents. */
 const derive = (values: Float64Array, isScalar: boolean, parents: ReadonlyArray<Recorded>, pull: Pull): Node => {
   let tape: Tape | undefined
   for (const parent of parents) {
     if (parent.tape === undefined || parent.tape === tape) continue
     if (tape !== undefined)
-      return refuse("of", "this node belongs to another computation: use its values, or stopGradient")
+      return refuse("of", "this node belongs to another computation: use its values or stopGradient")
     tape = parent.tape
   }
   return tape === undefined ? new Recorded(values, isScalar) : new Recorded(values, isScalar, tape, pull)
 }
 
-/** Where to add to the gradient of a node; nowhere if nobody wants it. */
+/** Returns the gradient to accumulate into, or undefined if the node needs none. */
 const gradientOf = (node: Recorded): Float64Array | undefined =>
   node.tape === undefined ? undefined : (node.gradient ??= new Float64Array(node.values.length))
 
-// The positions are ours, so they exist; the compiler can't know.
+// The index is always in range, which the compiler cannot know.
 const get = (values: Float64Array, index: number): number => values[index] ?? 0
 
 const increase = (values: Float64Array, index: number, by: number): void => {
   values[index] = get(values, index) + by
 }
 
-/** Where nothing arrives nothing goes on, not even through an infinite slope: what was masked stays masked. */
+/**
+ * Adds gradient * slope. A zero gradient stays zero even through an infinite slope, so that masked elements stay
+ * masked.
+ */
 const flow = (into: Float64Array, index: number, gradient: number, slope: number): void => {
   if (gradient !== 0) increase(into, index, gradient * slope)
 }
@@ -143,14 +150,16 @@ const array = (operation: string, operand: Operand): Recorded => {
   return node.isScalar ? refuse(operation, "expected an array, got a scalar") : node
 }
 
-/** How many elements come out when these go together. */
+/** Returns the length of the result of combining two operands. */
 const broadcast = (operation: string, a: Recorded, b: Recorded): number => {
   if (!a.isScalar && !b.isScalar && a.values.length !== b.values.length)
-    refuse(operation, `${size(a)} does not go with ${size(b)}`)
+    refuse(operation, `${size(a)} cannot be combined with ${size(b)}`)
   return a.isScalar ? b.values.length : a.values.length
 }
 
 /**
+ * An operation with one operand.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -159,6 +168,8 @@ export interface Unary {
 }
 
 /**
+ * An operation with two operands, in data-first and data-last form.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -167,10 +178,10 @@ export interface Binary {
   (self: Operand, that: Operand): Node
 }
 
-// The loops are written out, operation by operation: a function that is called for each element has its numbers boxed,
-// which costs several times as much.
+// The loops are written out for each operation: a callback per element would box its numbers, which is several times
+// slower.
 
-/** `compute` fills `y`; `pull` adds to `into` what `gradient` means for `x`. */
+/** Creates a unary operation. `compute` fills `y`; `pull` adds the gradient of `x` to `into`. */
 const unary =
   (
     compute: (y: Float64Array, x: Float64Array) => void,
@@ -186,7 +197,10 @@ const unary =
     })
   }
 
-/** `pullX` and `pullY` add to `into` what `gradient` means for `x` and `y`; `into` lies as that operand does. */
+/**
+ * Creates a binary operation. `pullX` and `pullY` add the gradients of `x` and `y` to `into`, which has the stride of
+ * that operand.
+ */
 const binary = (
   operation: string,
   compute: (z: Float64Array, x: Strided, y: Strided) => void,
@@ -205,18 +219,18 @@ const binary = (
     })
   })
 
-/** Of a sum: the gradient as it is, or its negative. */
+/** Propagates the gradient of a sum: unchanged, or negated. */
 const pullAddend = (into: Strided, gradient: Float64Array, sign: 1 | -1): void => {
   for (let i = 0; i < gradient.length; i++) increase(into.values, i * into.next, sign * get(gradient, i))
 }
 
-/** Of a product: the gradient times the other factor. */
+/** Propagates the gradient of a product: multiplied by the other factor. */
 const pullFactor = (into: Strided, gradient: Float64Array, other: Strided): void => {
   for (let i = 0; i < gradient.length; i++)
     flow(into.values, i * into.next, get(gradient, i), get(other.values, i * other.next))
 }
 
-/** Of a minimum or maximum: `self` gets the gradient where it was chosen, half of it where both were. */
+/** Propagates the gradient of a minimum or maximum: in full where `self` was chosen, by half where both are equal. */
 const pullChosen = (into: Strided, gradient: Float64Array, self: Strided, that: Strided, sign: 1 | -1): void => {
   for (let i = 0; i < gradient.length; i++) {
     const mine = sign * get(self.values, i * self.next)
@@ -226,14 +240,15 @@ const pullChosen = (into: Strided, gradient: Float64Array, self: Strided, that: 
 }
 
 /**
+ * Checks whether a value is a {@link Node}.
+ *
  * @since 0.1.0
  * @category guards
  */
 export const isNode = (value: unknown): value is Node => Predicate.hasProperty(value, TypeId)
 
 /**
- * Numbers that no gradient is wanted of. Operations make one of what they are given; this is for where a `Node` is
- * asked for.
+ * Creates a node without a gradient. Operations do this for plain numbers; use it where a `Node` is required.
  *
  * @since 0.1.0
  * @category constructors
@@ -241,7 +256,7 @@ export const isNode = (value: unknown): value is Node => Predicate.hasProperty(v
 export const constant = (values: Numbers | number): Node => from(values)
 
 /**
- * The same numbers, as if they had been given and not computed.
+ * Returns the same numbers as a constant, which stops gradients from flowing through.
  *
  * @since 0.1.0
  * @category constructors
@@ -252,6 +267,8 @@ export const stopGradient: Unary = (self) => {
 }
 
 /**
+ * Adds element by element.
+ *
  * @since 0.1.0
  * @category arithmetic
  */
@@ -265,7 +282,7 @@ export const add: Binary = binary(
 )
 
 /**
- * `sub(a, b)` and `pipe(a, sub(b))` are a - b.
+ * Subtracts element by element: `sub(a, b)` and `pipe(a, sub(b))` compute a - b.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -280,6 +297,8 @@ export const sub: Binary = binary(
 )
 
 /**
+ * Multiplies element by element.
+ *
  * @since 0.1.0
  * @category arithmetic
  */
@@ -293,7 +312,7 @@ export const mul: Binary = binary(
 )
 
 /**
- * `div(a, b)` and `pipe(a, div(b))` are a / b.
+ * Divides element by element: `div(a, b)` and `pipe(a, div(b))` compute a / b.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -316,7 +335,7 @@ export const div: Binary = binary(
 )
 
 /**
- * Times a number: {@link mul}, where the number says that it is one.
+ * Multiplies by a plain number; a typed alias of {@link mul}.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -327,13 +346,15 @@ export const scale: {
 } = mul
 
 /**
+ * Negates each element.
+ *
  * @since 0.1.0
  * @category arithmetic
  */
 export const neg: Unary = (self) => mul(self, -1)
 
 /**
- * The smaller of the two, element by element. Where they are equal each gets half of the gradient.
+ * Returns the smaller of two values element by element. Equal values each receive half of the gradient.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -348,7 +369,7 @@ export const min: Binary = binary(
 )
 
 /**
- * The larger of the two, element by element. Where they are equal each gets half of the gradient.
+ * Returns the larger of two values element by element. Equal values each receive half of the gradient.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -363,6 +384,8 @@ export const max: Binary = binary(
 )
 
 /**
+ * The bounds of {@link clamp}.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -372,7 +395,7 @@ export interface Range {
 }
 
 /**
- * Held between two bounds. No gradient flows from beyond them; on them it does.
+ * Limits each element to a range. Gradients flow within the range, including its bounds, and not outside.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -393,7 +416,7 @@ export const clamp: {
 )
 
 /**
- * No gradient flows at 0.
+ * Returns the absolute value of each element. No gradient flows at 0.
  *
  * @since 0.1.0
  * @category arithmetic
@@ -408,12 +431,16 @@ export const abs: Unary = unary(
 )
 
 /**
+ * Squares each element.
+ *
  * @since 0.1.0
  * @category arithmetic
  */
 export const square: Unary = (self) => mul(self, self)
 
 /**
+ * Returns the square root of each element.
+ *
  * @since 0.1.0
  * @category arithmetic
  */
@@ -427,6 +454,8 @@ export const sqrt: Unary = unary(
 )
 
 /**
+ * Returns e to the power of each element.
+ *
  * @since 0.1.0
  * @category functions
  */
@@ -440,7 +469,7 @@ export const exp: Unary = unary(
 )
 
 /**
- * The natural logarithm.
+ * Returns the natural logarithm of each element.
  *
  * @since 0.1.0
  * @category functions
@@ -455,6 +484,8 @@ export const log: Unary = unary(
 )
 
 /**
+ * Returns the hyperbolic tangent of each element.
+ *
  * @since 0.1.0
  * @category functions
  */
@@ -467,11 +498,11 @@ export const tanh: Unary = unary(
   },
 )
 
-// Whichever way `exp` can't overflow.
+// Uses the form in which `exp` cannot overflow.
 const logistic = (x: number) => (x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x)))
 
 /**
- * 1 / (1 + e^-x)
+ * Computes 1 / (1 + e^-x) for each element.
  *
  * @since 0.1.0
  * @category functions
@@ -488,7 +519,7 @@ export const sigmoid: Unary = unary(
 const logOnePlusExp = (x: number) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)))
 
 /**
- * log(1 + e^x), exact where e^x overflows.
+ * Computes log(1 + e^x) for each element, exactly even where e^x overflows.
  *
  * @since 0.1.0
  * @category functions
@@ -503,7 +534,7 @@ export const softplus: Unary = unary(
 )
 
 /**
- * log(sigmoid(x)), exact where the sigmoid is 0.
+ * Computes log(sigmoid(x)) for each element, exactly even where the sigmoid underflows to 0.
  *
  * @since 0.1.0
  * @category functions
@@ -511,7 +542,7 @@ export const softplus: Unary = unary(
 export const logSigmoid: Unary = (self) => neg(softplus(neg(self)))
 
 /**
- * What is negative becomes 0. No gradient flows at 0.
+ * Replaces negative elements with 0. No gradient flows at 0.
  *
  * @since 0.1.0
  * @category functions
@@ -526,7 +557,7 @@ export const relu: Unary = unary(
 )
 
 /**
- * Yes or no for each element; of numbers, 0 and NaN are no.
+ * A condition for each element. The numbers 0 and NaN count as false.
  *
  * @since 0.1.0
  * @category models
@@ -534,8 +565,8 @@ export const relu: Unary = unary(
 export type Condition = ReadonlyArray<boolean> | Numbers
 
 /**
- * Each element from the first where the condition holds, else from the second. Unlike a product with zeros, what was
- * not chosen leaves no trace, be it NaN or infinite.
+ * Selects each element from the first operand where the condition holds, else from the second. Unlike multiplying by
+ * zeros, elements that are not selected have no effect, even if they are NaN or infinite.
  *
  * @since 0.1.0
  * @category selection
@@ -544,7 +575,7 @@ export const where = (condition: Condition, onTrue: Operand, onFalse: Operand): 
   const [x, y] = [from(onTrue), from(onFalse)]
   for (const node of [x, y])
     if (!node.isScalar && node.values.length !== condition.length)
-      return refuse("where", `${size(node)} does not go with a condition of ${condition.length}`)
+      return refuse("where", `${size(node)} cannot be combined with a condition of length ${condition.length}`)
   const values = new Float64Array(condition.length)
   for (let i = 0; i < values.length; i++) {
     const chosen = condition[i] ? x : y
@@ -560,7 +591,7 @@ export const where = (condition: Condition, onTrue: Operand, onFalse: Operand): 
 }
 
 /**
- * Zero where the condition does not hold.
+ * Replaces the elements where the condition does not hold with zero.
  *
  * @since 0.1.0
  * @category selection
@@ -570,7 +601,7 @@ export const mask: {
   (self: Operand, condition: Condition): Node
 } = dual(2, (self: Operand, condition: Condition) => where(condition, self, 0))
 
-/** Some elements in a row, seen where they are. */
+/** Returns a range of elements as a view. */
 const section = (a: Recorded, start: number, end: number, isScalar: boolean): Node =>
   derive(a.values.subarray(start, end), isScalar, [a], (gradient) => {
     const into = gradientOf(a)
@@ -579,7 +610,7 @@ const section = (a: Recorded, start: number, end: number, isScalar: boolean): No
   })
 
 /**
- * One element, as a scalar; a negative index counts from the end.
+ * Returns one element as a scalar; a negative index counts from the end.
  *
  * @since 0.1.0
  * @category selection
@@ -596,7 +627,7 @@ export const at: {
 })
 
 /**
- * As `slice` of an array: up to and without `end`; negative positions count from the end.
+ * Returns a range of elements like `Array.slice`: `end` is excluded, and negative positions count from the end.
  *
  * @since 0.1.0
  * @category selection
@@ -615,7 +646,7 @@ export const slice: {
 )
 
 /**
- * One array after another; a scalar is one element.
+ * Concatenates arrays; a scalar counts as one element.
  *
  * @since 0.1.0
  * @category selection
@@ -639,6 +670,8 @@ export const concat = (parts: ReadonlyArray<Operand>): Node => {
 }
 
 /**
+ * Returns the sum of all elements.
+ *
  * @since 0.1.0
  * @category reductions
  */
@@ -654,7 +687,7 @@ export const sum: Unary = (self) => {
 }
 
 /**
- * NaN for no elements.
+ * Returns the mean of all elements; NaN for an empty array.
  *
  * @since 0.1.0
  * @category reductions
@@ -665,7 +698,7 @@ export const mean: Unary = (self) => {
 }
 
 /**
- * The sum of the products.
+ * Returns the sum of the products of corresponding elements.
  *
  * @since 0.1.0
  * @category reductions
@@ -673,7 +706,7 @@ export const mean: Unary = (self) => {
 export const dot: Binary = dual(2, (self: Operand, that: Operand) => sum(mul(self, that)))
 
 /**
- * log(sum(exp(x))), exact where e^x overflows; -Infinity for no elements.
+ * Computes log(sum(exp(x))), exactly even where e^x overflows; -Infinity for an empty array.
  *
  * @since 0.1.0
  * @category reductions
@@ -684,7 +717,7 @@ export const logSumExp: Unary = (self) => {
   for (let i = 0; i < a.values.length; i++) largest = Math.max(largest, get(a.values, i))
   let total = 0
   for (let i = 0; i < a.values.length; i++) total += Math.exp(get(a.values, i) - largest)
-  // Among infinities there is no difference to take.
+  // The difference of two infinities is undefined.
   const result = Number.isFinite(largest) ? largest + Math.log(total) : largest
   return derive(Float64Array.of(result), true, [a], (gradient) => {
     const into = gradientOf(a)
@@ -695,7 +728,7 @@ export const logSumExp: Unary = (self) => {
 }
 
 /**
- * Each element with all before it.
+ * Returns the running sum.
  *
  * @since 0.1.0
  * @category reductions
@@ -714,7 +747,7 @@ export const cumsum = (self: Node | Numbers): Node => {
 }
 
 /**
- * A scalar as a number.
+ * Returns the value of a scalar node.
  *
  * @since 0.1.0
  * @category getters
@@ -723,7 +756,7 @@ export const toNumber = (self: Node): number =>
   self.isScalar ? get(self.values, 0) : refuse("toNumber", `expected a scalar, got an array of ${self.values.length}`)
 
 /**
- * What {@link of} and {@link ofWith} differentiate by: one node for each input.
+ * The nodes passed to the function of {@link of} and {@link ofWith}: one for each input.
  *
  * @since 0.1.0
  * @category models
@@ -731,17 +764,21 @@ export const toNumber = (self: Node): number =>
 export type Nodes<Inputs> = { readonly [K in keyof Inputs]: Node }
 
 /**
+ * The result of {@link of}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Gradients<Inputs> {
   readonly value: number
-  /** By each input, as long as the input. One that the value does not depend on has zeros. */
+  /**
+   * The gradient for each input, with the length of the input. It is zero for an input that does not affect the value.
+   */
   readonly gradients: { readonly [K in keyof Inputs]: Float64Array }
 }
 
 /**
- * The value of a function that gives a scalar, and its gradient by every input.
+ * Returns the value of a scalar function and its gradient with respect to each input.
  *
  * @since 0.1.0
  * @category differentiation
@@ -752,7 +789,8 @@ export const of = <const Inputs extends ReadonlyArray<Numbers | number>>(
 ): Either.Either<Gradients<Inputs>, InvalidInput> => ofWith((nodes) => ({ value: f(nodes) }), inputs)
 
 /**
- * {@link of} for a function that gives something besides the scalar `value`: all it gives is in the result.
+ * Differentiates like {@link of}, for a function that returns additional fields besides `value`; they are included in
+ * the result.
  *
  * @since 0.1.0
  * @category differentiation
@@ -764,23 +802,23 @@ export const ofWith = <const Inputs extends ReadonlyArray<Numbers | number>, A e
   try {
     const tape: Tape = []
     const nodes = inputs.map((input) => from(input, tape))
-    // An array has a node for each of its elements, a tuple for each of its places.
+    // `map` keeps the length, but the compiler loses the tuple type.
     const given = f(nodes as unknown as Nodes<Inputs>)
     const value = toNumber(given.value)
     if (given.value instanceof Recorded && given.value.tape === tape) runBackwards(tape, given.value)
     const gradients = nodes.map(({ gradient, values }) => gradient ?? new Float64Array(values.length))
     return Either.right({ ...given, value, gradients: gradients as unknown as Gradients<Inputs>["gradients"] })
   } catch (error) {
-    // Only what the operations refuse; what else is thrown in there is not ours to interpret.
+    // Catches only errors of the operations; anything else thrown by the function is passed on.
     if (error instanceof InvalidInput) return Either.left(error)
     throw error
   }
 }
 
-/** A loop, not a recursion: a tape may be a million nodes long. */
+/** Runs the backward pass in a loop: a tape may have a million nodes, too deep for recursion. */
 const runBackwards = (tape: Tape, last: Recorded): void => {
   last.gradient = Float64Array.of(1)
-  // Taken off the tape, what is done can be forgotten while the rest is computed.
+  // Removing nodes from the tape frees their memory during the pass.
   for (let node = tape.pop(); node !== undefined; node = tape.pop()) {
     if (node.pull === undefined || node.gradient === undefined) continue
     node.pull(node.gradient)

@@ -1,6 +1,6 @@
 /**
- * Loss functions as values. A loss fixes, while compiling, which inputs its datums carry and what configuration it
- * takes; {@link prepare} holds data from untyped code to the same rules before anything is sent.
+ * Defines loss functions as values. A loss determines at compile time which inputs its datums have and which
+ * configuration it takes; {@link prepare} enforces the same rules at run time before anything is sent.
  *
  * @since 0.1.0
  */
@@ -16,7 +16,7 @@ import * as TensorData from "./TensorData.ts"
 import { InvalidInput } from "./TinkerError.ts"
 
 /**
- * One input of a loss: its name on the wire, its element type, and whether a datum can do without.
+ * An input of a loss: its wire name, its element type, and whether it is required.
  *
  * @since 0.1.0
  * @category models
@@ -28,25 +28,25 @@ export interface InputSpec {
 }
 
 /**
- * A loss function, configured. `Inputs` is what each datum must carry.
+ * A configured loss function. `Inputs` is the type of inputs that each datum must have.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Loss<in Inputs> {
-  /** On the wire, e.g. `cross_entropy`. */
+  /** The wire name, e.g. `cross_entropy`. */
   readonly name: string
-  /** As on the wire. */
+  /** The configuration in wire format. */
   readonly config: Readonly<Record<string, number | string>>
   readonly inputs: Readonly<Record<string, InputSpec>>
-  /** Whether every input with one dimension has one element for each target token. */
+  /** Whether every one-dimensional input has one element per target token. */
   readonly perToken: boolean
-  /** Types only. */
+  /** Exists only in the type system. */
   readonly "~inputs"?: (inputs: Inputs) => void
 }
 
 /**
- * What the datums of a loss carry.
+ * Extracts the input type of a loss.
  *
  * @since 0.1.0
  * @category models
@@ -57,6 +57,8 @@ type Ints = TensorData.Input<"int64">
 type Floats = TensorData.Input<"float32">
 
 /**
+ * The inputs of {@link crossEntropy}.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -66,8 +68,8 @@ export interface CrossEntropyInputs {
 }
 
 /**
- * What every policy gradient takes: the tokens that were sampled, the log probabilities they were sampled with, and
- * how much better than expected each of them was.
+ * The inputs of policy gradient losses: the sampled tokens, the log probabilities they were sampled with, and the
+ * advantage of each token.
  *
  * @since 0.1.0
  * @category models
@@ -80,17 +82,21 @@ export interface PolicyInputs {
 }
 
 /**
+ * The inputs of the clipped policy gradient losses.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface ClippedInputs extends PolicyInputs {
-  /** For each token, in place of the configured one. */
+  /** Overrides the configured threshold for each token. */
   readonly clipLowThreshold?: Floats | undefined
-  /** For each token, in place of the configured one. */
+  /** Overrides the configured threshold for each token. */
   readonly clipHighThreshold?: Floats | undefined
 }
 
 /**
+ * The inputs of {@link gspo}.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -99,7 +105,7 @@ export interface GspoInputs extends ClippedInputs {
 }
 
 /**
- * Between which ratios of new to old probability the gradient flows.
+ * The range of ratios between new and old probability in which gradients flow.
  *
  * @since 0.1.0
  * @category models
@@ -110,7 +116,7 @@ export interface ClipConfig {
 }
 
 /**
- * The element type of an input; with a question mark a datum can do without it.
+ * The element type of an input; a question mark makes the input optional.
  *
  * @since 0.1.0
  * @category models
@@ -118,7 +124,7 @@ export interface ClipConfig {
 export type Kind = TensorData.Dtype | `${TensorData.Dtype}?`
 
 /**
- * What datums carry when a loss declares these kinds of input.
+ * Derives the input type of a datum from the declared kinds.
  *
  * @since 0.1.0
  * @category models
@@ -135,7 +141,7 @@ export type Declared<Kinds> = Types.Simplify<
   }
 >
 
-/** The inputs that losses share have names of their own on the wire. */
+/** The wire names of the inputs that losses share. */
 const wireNames: ReadonlyMap<string, string> = new Map([
   ["targetTokens", "target_tokens"],
   ["clipLowThreshold", "clip_low_threshold"],
@@ -144,9 +150,9 @@ const wireNames: ReadonlyMap<string, string> = new Map([
 ])
 
 /**
- * A loss function that this module doesn't know, e.g. one of another server. `inputs` declares what its datums carry,
- * e.g. `{ targetTokens: "int64", bonus: "float32?" }`. The inputs of the losses below have their usual names
- * (`targetTokens`); any other name is sent as it is written.
+ * Defines a loss function that this module does not provide, e.g. of another server. `inputs` declares the inputs of
+ * its datums, e.g. `{ targetTokens: "int64", bonus: "float32?" }`. Shared inputs keep their names (`targetTokens`); any
+ * other name is sent unchanged.
  *
  * @since 0.1.0
  * @category constructors
@@ -161,7 +167,7 @@ export const make = <const Kinds extends Readonly<Record<string, Kind>>>(options
   config: options.config ?? {},
   inputs: Object.fromEntries(
     Object.entries(options.inputs).map(([key, kind]) => {
-      // From a program without types it may be anything: `prepare` refuses that.
+      // Untyped programs may pass anything; `prepare` rejects invalid kinds.
       const dtype = String(kind).replace(/\?$/, "") as TensorData.Dtype
       return [key, { name: wireNames.get(key) ?? key, dtype, required: dtype === kind }]
     }),
@@ -176,7 +182,7 @@ const policy = { targetTokens: "int64", logprobs: "float32", advantages: "float3
 const clipped = { ...policy, clipLowThreshold: "float32?", clipHighThreshold: "float32?" } as const
 
 /**
- * Weighted log likelihood of the target tokens: supervised learning.
+ * Supervised learning: weighted log likelihood of the target tokens.
  *
  * @since 0.1.0
  * @category constructors
@@ -188,7 +194,7 @@ export const crossEntropy: Loss<CrossEntropyInputs> = make({
 })
 
 /**
- * Policy gradient, corrected for the policy that sampled.
+ * Policy gradient with importance sampling correction for the sampling policy.
  *
  * @since 0.1.0
  * @category constructors
@@ -200,7 +206,7 @@ export const importanceSampling: Loss<PolicyInputs> = make({
 })
 
 /**
- * Proximal policy optimization. What isn't configured is the server's default.
+ * Proximal policy optimization. Omitted settings use the server's defaults.
  *
  * @since 0.1.0
  * @category constructors
@@ -218,7 +224,7 @@ export const cispo = (config: ClipConfig = {}): Loss<ClippedInputs> =>
   make({ name: "cispo", inputs: clipped, config: clip(config), perToken: true })
 
 /**
- * Policy optimization with one ratio for a whole sequence.
+ * Policy optimization with one ratio per sequence.
  *
  * @since 0.1.0
  * @category constructors
@@ -241,7 +247,7 @@ export const dro = (config: { readonly beta?: number | undefined } = {}): Loss<P
   make({ name: "dro", inputs: policy, config: given({ beta: config.beta }), perToken: true })
 
 /**
- * Its configuration is open; the keys are the wire's, e.g. `kl_coeff`.
+ * The `stable_reinforce` loss. Its configuration is open and uses wire names, e.g. `kl_coeff`.
  *
  * @since 0.1.0
  * @category constructors
@@ -250,7 +256,7 @@ export const stableReinforce = (config: Readonly<Record<string, number | string>
   make({ name: "stable_reinforce", inputs: policy, config, perToken: true })
 
 /**
- * A loss function that was uploaded to the server. `inputs` declares what its datums carry, as in {@link make}.
+ * Uses a loss function that was uploaded to the server. `inputs` declares the inputs of its datums, as in {@link make}.
  *
  * @since 0.1.0
  * @category constructors
@@ -270,8 +276,7 @@ const given = (config: Readonly<Record<string, number | undefined>>): Record<str
 }
 
 /**
- * Turns keys that a datum of the loss hasn't got into mistakes that don't compile, also where the datum is not written
- * down on the spot, e.g. in a `map`.
+ * Turns unknown keys into compile-time errors, even where a datum is not an object literal, e.g. in a `map`.
  *
  * @since 0.1.0
  * @category models
@@ -283,7 +288,7 @@ export type Exact<Inputs, D> = D extends { readonly inputs: infer Given }
   : unknown
 
 /**
- * A datum for a loss, checked where it is written.
+ * Checks the type of a datum for a loss where it is written.
  *
  * @since 0.1.0
  * @category constructors
@@ -294,8 +299,8 @@ export const datum = <Inputs, D extends Datum<NoInfer<Inputs>>>(
 ): Datum<Inputs> => datum
 
 /**
- * A flat array of numbers that was checked. It is converted while it is written: a copy in between would cost more
- * than all the rest.
+ * A validated flat array of numbers. It is converted during serialization, because an intermediate copy would dominate
+ * the cost.
  *
  * @since 0.1.0
  * @category models
@@ -308,7 +313,7 @@ export interface CheckedNumbers {
 }
 
 /**
- * A piece of model input; token ids in a plain array were checked and are converted while they are written.
+ * A chunk of model input. Token ids in a plain array are validated here and converted during serialization.
  *
  * @since 0.1.0
  * @category models
@@ -316,36 +321,40 @@ export interface CheckedNumbers {
 export type PreparedChunk = ModelInput.Pieces["chunks"][number]
 
 /**
+ * A validated input of a datum.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface PreparedInput {
-  /** As the user wrote it. */
+  /** The name used in code. */
   readonly key: string
-  /** As the wire has it. */
+  /** The name on the wire. */
   readonly name: string
   readonly tensor: TensorData.TensorData | CheckedNumbers
 }
 
 /**
- * A datum that can be sent: checked, every name the wire's. Arrays are held, not copied: leave them alone until the
- * batch was sent.
+ * A validated datum with wire names. Arrays are referenced, not copied: do not modify them until the batch has been
+ * sent.
  *
  * @since 0.1.0
  * @category models
  */
 export interface PreparedDatum {
-  /** Its place in the data it was given with. */
+  /** The position of the datum in the given data. */
   readonly index: number
   readonly chunks: ReadonlyArray<PreparedChunk>
   readonly inputs: ReadonlyArray<PreparedInput>
   readonly modelInputSpans: ReadonlyArray<Span>
   readonly lossInputSpans: ReadonlyArray<Span>
-  /** How large it counts when a batch is cut into requests. */
+  /** The size that counts when a batch is split into requests. */
   readonly bytes: number
 }
 
 /**
+ * A validated batch and its loss.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -355,7 +364,7 @@ export interface PreparedBatch {
 }
 
 /**
- * Checks a batch once, and holds it to its loss. An unknown or missing input is named by its path, e.g.
+ * Validates a batch against its loss. Errors name the path of an unknown or missing input, e.g.
  * `data[3].inputs.wieghts`.
  *
  * @since 0.1.0
@@ -367,8 +376,7 @@ export const prepare = <Inputs, D extends Datum<NoInfer<Inputs>>>(
 ): Either.Either<PreparedBatch, InvalidInput> => prepareUnknown(loss, data)
 
 /**
- * {@link prepare} for data that the compiler knows little of: from a file, or in code that is generic in the loss. The
- * checks are the same.
+ * Validates like {@link prepare}, for data of unknown type: from a file, or in code that is generic in the loss.
  *
  * @since 0.1.0
  * @category conversions
@@ -397,13 +405,13 @@ const checkLoss = (loss: Loss<never>): Result<void> => {
     return invalid("loss.config", `expected an object, got ${describe(loss.config)}`)
   for (const [key, value] of Object.entries(loss.config)) {
     if (typeof value !== "string" && !Number.isFinite(value))
-      return invalid(`loss.config.${key}`, `expected a finite number or a text, got ${describe(value)}`)
+      return invalid(`loss.config.${key}`, `expected a finite number or a string, got ${describe(value)}`)
   }
   const names = new Set<string>()
   for (const [key, spec] of Object.entries(loss.inputs)) {
     if (!Predicate.isRecord(spec) || !Object.hasOwn(kinds, spec.dtype))
       return invalid(`loss.inputs.${key}`, "expected float32 or int64")
-    if (names.has(spec.name)) return invalid(`loss.inputs.${key}`, `${spec.name} on the wire, as another input`)
+    if (names.has(spec.name)) return invalid(`loss.inputs.${key}`, `duplicate wire name ${spec.name}`)
     names.add(spec.name)
   }
   return Either.void
@@ -411,7 +419,7 @@ const checkLoss = (loss: Loss<never>): Result<void> => {
 
 const datumKeys = new Set(["modelInput", "inputs", "modelInputSpans", "lossInputSpans"])
 
-/** Errors tell where in the datum: which datum it is, is told by who knows that there is one. */
+/** Validates a datum. Error paths are relative to the datum; the caller adds its position. */
 const prepareDatum = (
   loss: Loss<never>,
   specs: ReadonlyArray<InputSpec & { readonly key: string; readonly path: string }>,
@@ -448,7 +456,10 @@ const prepareDatum = (
   const { modelInputSpans, lossInputSpans } = datum
   if ((modelInputSpans === undefined) !== (lossInputSpans === undefined)) {
     const absent = modelInputSpans === undefined ? "modelInputSpans" : "lossInputSpans"
-    return invalid(`.${absent}`, "missing: spans are given for both the model's input and the loss's, or for none")
+    return invalid(
+      `.${absent}`,
+      "missing: spans are required for both the model input and the loss inputs, or for neither",
+    )
   }
   const ofModel = checkSpans(modelInputSpans, ".modelInputSpans")
   if (Either.isLeft(ofModel)) return Either.left(ofModel.left)
@@ -471,7 +482,7 @@ const isFlatArray = (value: unknown): value is ReadonlyArray<number> =>
 
 const prepareModelInput = (input: unknown, path: string): Result<ReadonlyArray<PreparedChunk>> => {
   if (input instanceof ModelInput.ModelInput) return Either.map(ModelInput.from(input, path), ({ chunks }) => chunks)
-  // What the value really is, is for `ModelInput` to find out.
+  // `ModelInput.text` validates the actual type.
   if (!isFlatArray(input)) return Either.map(ModelInput.text(input as ModelInput.TokenIds, path), (text) => [text])
   const bad = firstNonToken(input)
   return bad < 0
@@ -484,7 +495,7 @@ const prepareTensor = (
   input: unknown,
   path: string,
 ): Either.Either<PreparedInput["tensor"], InvalidInput> => {
-  // What the value really is, is for `TensorData` to find out.
+  // `TensorData.from` validates the actual type.
   if (!isFlatArray(input)) return TensorData.from(dtype, input as TensorData.Input, path)
   const bad = kinds[dtype].first(input)
   return bad < 0
@@ -503,14 +514,17 @@ const checkLengths = (
   const rows = shape === undefined ? data.length : shape[0]
   const tokens = Option.getOrUndefined(ModelInput.length({ chunks })) ?? rows
   if (rows !== tokens)
-    return invalid(`.inputs.${targets.key}`, `expected ${tokens}, as many as the model's input, got ${rows}`)
+    return invalid(`.inputs.${targets.key}`, `expected one value per token of the model input (${tokens}), got ${rows}`)
   const odd = inputs.find(({ tensor: { shape, data } }) => (shape?.length ?? 1) === 1 && data.length !== rows)
   return perToken && odd !== undefined
-    ? invalid(`.inputs.${odd.key}`, `expected ${rows}, as many as ${targets.key}, got ${odd.tensor.data.length}`)
+    ? invalid(
+        `.inputs.${odd.key}`,
+        `expected one value per element of ${targets.key} (${rows}), got ${odd.tensor.data.length}`,
+      )
     : Either.void
 }
 
-// As the service counts them, to cut a batch into requests where the reference does.
+// Counts bytes like the service does, so that batches are split into requests as in the reference.
 const tensorBytes = ({ dtype, data, sparse }: PreparedInput["tensor"]): number => {
   const indices = sparse === undefined ? 0 : sparse.crowIndices.length + sparse.colIndices.length
   return data.length * (dtype === "float32" ? 4 : 8) + 8 * indices

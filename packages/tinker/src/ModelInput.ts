@@ -1,6 +1,6 @@
 /**
- * What a model reads: pieces of tokens, images and audio, in order. An immutable value; where only tokens are meant,
- * a plain array or an `Int32Array` will do (see {@link Input}).
+ * Represents model input: an immutable sequence of token, image and audio chunks. Where only tokens are needed, a plain
+ * array or an `Int32Array` is accepted (see {@link Input}).
  *
  * @since 0.1.0
  */
@@ -17,7 +17,7 @@ import { aToken, firstNonToken, isFlat, type SmallIntegers } from "./internal/ut
 import * as Wire from "./internal/codec/Wire.ts"
 
 /**
- * What token ids may be in. An `Int32Array` is held as it is and not looked into; everything else is checked and
+ * The accepted forms of token ids. An `Int32Array` is used unchanged and unchecked; everything else is validated and
  * converted.
  *
  * @since 0.1.0
@@ -26,7 +26,7 @@ import * as Wire from "./internal/codec/Wire.ts"
 export type TokenIds = ReadonlyArray<number> | SmallIntegers
 
 /**
- * Token ids: checked in one loop, not one by one through a schema.
+ * Token ids, validated in one loop instead of one schema check per element.
  *
  * @since 0.1.0
  * @category schemas
@@ -51,7 +51,7 @@ const Count = Schema.Int.pipe(Schema.between(0, 2 ** 31 - 1))
 const Format = Schema.Literal("png", "jpeg")
 
 /**
- * A piece of tokens.
+ * A chunk of tokens.
  *
  * @since 0.1.0
  * @category models
@@ -59,14 +59,16 @@ const Format = Schema.Literal("png", "jpeg")
 export const Text = Schema.Struct({ type: Schema.Literal("encoded_text"), tokens: Tokens })
 
 /**
+ * The type of {@link Text}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Text = typeof Text.Type
 
 /**
- * An image, its bytes in memory. `height`, `width` and `tokens` exist for older servers and are sent only when given;
- * the first two only to servers that read JSON.
+ * An image with its bytes in memory. `height`, `width` and `tokens` exist for older servers and are sent only when
+ * given; the first two are sent only to servers that read JSON.
  *
  * @since 0.1.0
  * @category models
@@ -82,13 +84,15 @@ export const Image = Wire.struct({
 })
 
 /**
+ * The type of {@link Image}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Image = typeof Image.Type
 
 /**
- * An image that the server fetches. It can be sampled from, not trained on.
+ * An image that the server fetches. It can be used for sampling, not for training.
  *
  * @since 0.1.0
  * @category models
@@ -101,14 +105,16 @@ export const ImageAsset = Wire.struct({
 })
 
 /**
+ * The type of {@link ImageAsset}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type ImageAsset = typeof ImageAsset.Type
 
 /**
- * Audio: an opaque container. How many tokens it takes is its first dimension, which only its maker knows; `length`
- * tells it to this program, and is not sent.
+ * Audio in an opaque container. Its number of tokens is the first dimension, known only to its creator: `length`
+ * supplies it locally and is not sent.
  *
  * @since 0.1.0
  * @category models
@@ -116,13 +122,15 @@ export type ImageAsset = typeof ImageAsset.Type
 export const Dmel = Schema.Struct({ type: Schema.Literal("dmel"), dmel: Bytes, length: Wire.local(Count) })
 
 /**
+ * The type of {@link Dmel}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Dmel = typeof Dmel.Type
 
 /**
- * One piece of input; `type` is the wire's own.
+ * One chunk of input; `type` is the wire discriminator.
  *
  * @since 0.1.0
  * @category models
@@ -130,12 +138,16 @@ export type Dmel = typeof Dmel.Type
 export const Chunk = Schema.Union(Text, Image, ImageAsset, Dmel)
 
 /**
+ * The type of {@link Chunk}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Chunk = typeof Chunk.Type
 
 /**
+ * A sequence of chunks.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -144,7 +156,7 @@ export class ModelInput extends Schema.Class<ModelInput>("effect-tinker/ModelInp
 }) {}
 
 /**
- * What is accepted where a prompt or the input of a datum is asked for.
+ * The accepted forms of a prompt or of a datum's model input.
  *
  * @since 0.1.0
  * @category models
@@ -152,32 +164,37 @@ export class ModelInput extends Schema.Class<ModelInput>("effect-tinker/ModelInp
 export type Input = ModelInput | TokenIds
 
 /**
- * The pieces in their order. They are not looked into here: whoever sends them does ({@link from}).
+ * Creates an input from chunks without validating them; {@link from} validates them before they are sent.
  *
  * @since 0.1.0
  * @category constructors
  */
 export const fromChunks = (chunks: ReadonlyArray<Chunk>): ModelInput => {
-  // What the constructor does when it does not validate, without looking for defaults that there are none of.
+  // Equivalent to the constructor with validation disabled, but skips its search for defaults, of which there are none.
   const input: { -readonly [K in keyof ModelInput]: ModelInput[K] } = Object.create(ModelInput.prototype)
   input.chunks = chunks
   return input
 }
 
 /**
+ * Creates an input from chunks.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const make = (...chunks: ReadonlyArray<Chunk>): ModelInput => fromChunks(chunks)
 
 /**
+ * An input without chunks.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const empty: ModelInput = make()
 
 /**
- * A piece of tokens. An `Int32Array` is held as it is; in any other array each must be an integer from 0 to 2^31 - 1.
+ * Creates a chunk of tokens. An `Int32Array` is used unchanged; in any other array each element must be an integer from
+ * 0 to 2^31 - 1.
  *
  * @since 0.1.0
  * @category constructors
@@ -186,6 +203,8 @@ export const text = (tokens: TokenIds, path = "tokens"): Result<Text> =>
   Either.map(toTokens(tokens, path), (tokens) => ({ type: "encoded_text", tokens }))
 
 /**
+ * Creates an image chunk.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -193,6 +212,8 @@ export const image = (options: Omit<Image, "type">): Result<Image> =>
   validate(Image, { type: "image", ...options }, "image")
 
 /**
+ * Creates a chunk for an image that the server fetches.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -200,6 +221,8 @@ export const imageAsset = (options: Omit<ImageAsset, "type">): Result<ImageAsset
   validate(ImageAsset, { type: "image_asset_pointer", ...options }, "imageAsset")
 
 /**
+ * Creates an audio chunk.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -213,6 +236,8 @@ const validate = <A, I>(schema: Schema.Schema<A, I>, value: unknown, path: strin
   Either.mapLeft(ParseResult.validateEither(schema)(value), (issue) => fromIssue(path, value, issue))
 
 /**
+ * Creates an input from token ids.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -220,7 +245,7 @@ export const fromTokens = (tokens: TokenIds, path = "tokens"): Result<ModelInput
   Either.map(text(tokens, path), (chunk) => make(chunk))
 
 /**
- * What was given as a prompt, as a `ModelInput` whose pieces were looked into. `path` names it in errors.
+ * Converts a prompt to a `ModelInput` with validated chunks. `path` names it in errors.
  *
  * @since 0.1.0
  * @category constructors
@@ -255,13 +280,13 @@ const toTokens = (ids: unknown, path: string): Result<Int32Array> => {
   if (ids instanceof Int32Array) return Either.right(ids)
   const bad = firstNonToken(ids)
   return bad < 0
-    ? // Only numbers are left: they were checked.
+    ? // All elements were checked to be numbers.
       Either.right(new Int32Array(ids as ArrayLike<number>))
     : invalid(`${path}[${bad}]`, `expected ${aToken}, got ${describe(ids[bad])}`)
 }
 
 /**
- * The JSON of an input that is one piece of tokens; nothing for any other, which is the schema's business.
+ * Returns the JSON of an input with a single token chunk, or undefined for any other input, which the schema encodes.
  *
  * @internal
  */
@@ -274,7 +299,7 @@ export const textToJson = (self: ModelInput): string | undefined => {
 }
 
 /**
- * One input after another, or a piece after an input.
+ * Appends another input or a chunk.
  *
  * @since 0.1.0
  * @category combinators
@@ -287,7 +312,7 @@ export const append: {
 )
 
 /**
- * Pieces of input, token ids in any array: a `ModelInput`, or what was made of one.
+ * Chunks whose token ids may be in any array: a `ModelInput`, or data prepared from one.
  *
  * @since 0.1.0
  * @category models
@@ -297,8 +322,8 @@ export interface Pieces {
 }
 
 /**
- * How many tokens the model will see. Nothing, if that isn't known: an image without `expectedTokens`, audio without
- * `length`.
+ * Returns the number of tokens that the model sees, or none if it is unknown: an image without `expectedTokens` or
+ * audio without `length`.
  *
  * @since 0.1.0
  * @category getters
@@ -341,8 +366,8 @@ const bytes = (self: Pieces, perToken: number): number =>
   }, 0)
 
 /**
- * How large this input counts in a training request: 4 bytes a token, images and audio as they are. The service cuts
- * batches into requests by the same count.
+ * Returns the size of the input in a training request: 4 bytes per token plus images and audio. The service uses the
+ * same size to split batches into requests.
  *
  * @since 0.1.0
  * @category getters
@@ -350,7 +375,7 @@ const bytes = (self: Pieces, perToken: number): number =>
 export const trainingBytes = (self: Pieces): number => bytes(self, 4)
 
 /**
- * How large this prompt counts in a sampling request: 10 bytes a token, images and audio as they are.
+ * Returns the size of the prompt in a sampling request: 10 bytes per token plus images and audio.
  *
  * @since 0.1.0
  * @category getters

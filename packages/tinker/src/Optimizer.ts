@@ -1,5 +1,6 @@
 /**
- * Optimizers, as what one step of them takes, and schedules: pure functions from the step to an optimizer.
+ * Defines optimizers, as the parameters of one step, and learning rate schedules, as pure functions from the step to an
+ * optimizer.
  *
  * @since 0.1.0
  */
@@ -11,7 +12,7 @@ import * as Wire from "./internal/codec/Wire.ts"
 import type { InvalidInput } from "./TinkerError.ts"
 
 /**
- * On the wire all six fields are there always, and there is no `type`.
+ * The Adam optimizer. On the wire, all six fields are always present and there is no `type`.
  *
  * @since 0.1.0
  * @category models
@@ -28,12 +29,16 @@ export const Adam = lazy(() =>
 )
 
 /**
+ * The type of {@link Adam}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Adam = typeof Adam.Type
 
 /**
+ * The Dimuon optimizer.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -47,19 +52,23 @@ export const Dimuon = lazy(() =>
 )
 
 /**
+ * The type of {@link Dimuon}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Dimuon = typeof Dimuon.Type
 
 /**
+ * A supported optimizer.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Optimizer = Adam | Dimuon
 
 /**
- * The part of an `optim_step` request that says which optimizer: Adam has a key of its own, every other uses another.
+ * The optimizer part of an `optim_step` request: Adam uses its own key, all other optimizers share another one.
  *
  * @since 0.1.0
  * @category models
@@ -67,6 +76,8 @@ export type Optimizer = Adam | Dimuon
 export type Params = { readonly adamParams: Adam } | { readonly optimizerParams: Dimuon }
 
 /**
+ * Converts an optimizer to request parameters.
+ *
  * @since 0.1.0
  * @category conversions
  */
@@ -74,8 +85,8 @@ export const toParams = (self: Optimizer): Params =>
   self._tag === "Adam" ? { adamParams: self } : { optimizerParams: self }
 
 /**
- * What a model is created with, so that it can be trained by an optimizer. Fields other than `type` travel under the
- * names that they have here.
+ * The optimizer configuration with which a model is created. Fields other than `type` are sent under the names given
+ * here.
  *
  * @since 0.1.0
  * @category models
@@ -85,13 +96,15 @@ export const OptimizerConfig = lazy(() =>
 )
 
 /**
+ * The type of {@link OptimizerConfig}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type OptimizerConfig = typeof OptimizerConfig.Type
 
 /**
- * What a model has when nothing else is said.
+ * The default optimizer configuration of a model.
  *
  * @since 0.1.0
  * @category constants
@@ -99,7 +112,7 @@ export type OptimizerConfig = typeof OptimizerConfig.Type
 export const adamw: OptimizerConfig = { type: "adamw" }
 
 /**
- * The configuration that goes with an optimizer.
+ * Returns the model configuration that an optimizer requires.
  *
  * @since 0.1.0
  * @category conversions
@@ -108,8 +121,8 @@ export const toConfig = (self: Optimizer): OptimizerConfig =>
   self._tag === "Adam" ? adamw : { type: "dimuon", version: 1 }
 
 /**
- * Adam. What is not given is the reference's default: learning rate 1e-4, betas 0.9 and 0.95, eps 1e-12, no weight
- * decay, no clipping (0).
+ * Creates an Adam optimizer with the defaults of the reference: learning rate 1e-4, betas 0.9 and 0.95, eps 1e-12, no
+ * weight decay, no clipping (0).
  *
  * @since 0.1.0
  * @category constructors
@@ -125,6 +138,8 @@ export const adam = (options: Partial<Omit<Adam, "_tag">> = {}): Adam => ({
 })
 
 /**
+ * Creates a Dimuon optimizer.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -141,8 +156,7 @@ export const dimuon = (options: {
 })
 
 /**
- * Holds an optimizer to what makes sense, before a step is sent: no negative rate, betas from 0 up to but not
- * including 1, a positive eps.
+ * Validates an optimizer before a step is sent: non-negative rates, betas in [0, 1), and a positive eps.
  *
  * @since 0.1.0
  * @category validation
@@ -162,7 +176,7 @@ interface Rule {
 }
 
 const notNegative: Rule = {
-  expected: "a finite number that is not negative",
+  expected: "a finite non-negative number",
   holds: (value) => value >= 0 && value < Infinity,
 }
 const decay: Rule = { expected: "0 <= beta < 1", holds: (value) => value >= 0 && value < 1 }
@@ -177,8 +191,8 @@ const rules: Readonly<Record<string, Rule>> = {
 }
 
 /**
- * The optimizer of each step, counted from 0. A schedule that was given no number where it needs one has no rate
- * (NaN), which {@link validate} and `optim_step` refuse.
+ * Returns the optimizer for each step, counted from 0. A schedule with a missing number produces a rate of NaN, which
+ * {@link validate} and `optim_step` reject.
  *
  * @since 0.1.0
  * @category schedules
@@ -186,19 +200,31 @@ const rules: Readonly<Record<string, Rule>> = {
 export type Schedule<O extends Optimizer = Optimizer> = (step: number) => O
 
 /**
+ * Options of the decaying schedules.
+ *
  * @since 0.1.0
  * @category schedules
  */
 export interface Decay {
-  /** After how many steps, the warm-up included, the floor is reached. */
+  /** The number of steps, including warm-up, after which the floor is reached. */
   readonly steps: number
-  /** For how many steps the rate rises to the optimizer's own: 1/warmup of it at step 0, all of it at `warmup - 1`. */
+  /**
+   * The number of steps in which the rate rises to its full value: 1/warmup at step 0, the full rate at `warmup - 1`.
+   *
+   * @default 0
+   */
   readonly warmup?: number
-  /** The part of the rate that is left in the end: from 0, the default, to 1. */
+  /**
+   * The fraction of the rate that remains at the end, from 0 to 1.
+   *
+   * @default 0
+   */
   readonly floor?: number
 }
 
 /**
+ * Uses the same optimizer for every step.
+ *
  * @since 0.1.0
  * @category schedules
  */
@@ -208,7 +234,7 @@ export const constant =
     optimizer
 
 /**
- * The rate rises for `steps` steps, and what another schedule says goes on from there.
+ * Raises the rate for `steps` steps, then continues with another schedule.
  *
  * @since 0.1.0
  * @category schedules
@@ -216,11 +242,11 @@ export const constant =
 export const warmup =
   <O extends Optimizer>(schedule: Schedule<O>, steps: number): Schedule<O> =>
   (step) =>
-    // In this order a number of steps that is none leads to a rate that is none.
+    // With this order, an invalid number of steps (NaN) produces an invalid rate.
     step >= steps ? schedule(step - steps) : scaled(schedule(0), Math.min(1, (step + 1) / steps))
 
 /**
- * The rate falls in a straight line.
+ * Decreases the rate linearly.
  *
  * @since 0.1.0
  * @category schedules
@@ -229,7 +255,7 @@ export const linear = <O extends Optimizer>(optimizer: O, decay: Decay): Schedul
   falling(optimizer, decay, (progress) => 1 - progress)
 
 /**
- * The rate falls along half a cosine: slowly, fast, slowly.
+ * Decreases the rate along a half cosine.
  *
  * @since 0.1.0
  * @category schedules

@@ -1,9 +1,10 @@
 /**
- * Lists that come in pages, as streams of their items. A page is asked for when somebody wants an item of it: who
- * stops early sends nothing more. Memory and the cost of a page stay the same, however long the list is.
+ * Streams the items of paginated lists. A page is requested only when one of its items is needed, so a consumer that
+ * stops early causes no further requests. Memory and the cost per page do not depend on the length of the list.
  *
- * A list may change while it is walked. By offset nothing is lost if items are added, or if as many vanish as the
- * total tells; an item that moves is given once, unless the list moved by more than a thousand items at once.
+ * A list may change during iteration. With offset pagination no item is lost if items are added, or if the number of
+ * removed items matches the change of the total. An item that moves is emitted once, unless the list shifts by more
+ * than a thousand items at once.
  *
  * @since 0.1.0
  */
@@ -15,7 +16,7 @@ import * as Stream from "effect/Stream"
 import { InvalidInput, UnexpectedResponse } from "./TinkerError.ts"
 
 /**
- * One page, and the state from which the next one is asked for; none after the last.
+ * One page and the state for requesting the next one; none after the last page.
  *
  * @since 0.1.0
  * @category models
@@ -26,7 +27,7 @@ export interface Step<out A, out S> {
 }
 
 /**
- * Page after page, each with what the one before it said.
+ * Requests page after page, passing the state from each page to the next.
  *
  * @since 0.1.0
  * @category constructors
@@ -39,7 +40,7 @@ export const walk = <A, S, E, R>(
     Effect.map(step(state), ({ items, next }) => [Chunk.unsafeFromArray(items), next] as const),
   )
 
-/** The keys that came last: at least a thousand and at least a page of them, and at most twice as many. */
+/** Remembers recent keys: at least a thousand and at least one page, and at most twice as many. */
 class Recent {
   private older = new Set<string>()
   private newer = new Set<string>()
@@ -61,60 +62,69 @@ class Recent {
 }
 
 /**
- * One page of a list that is asked for by offset and limit.
+ * One page of a list with offset and limit.
  *
  * @since 0.1.0
  * @category models
  */
 export interface OffsetPage<out A> {
   readonly items: ReadonlyArray<A>
-  /** How long the list is, if the server tells. */
+  /** The length of the list, if the server reports it. */
   readonly total: Option.Option<number>
 }
 
 /**
+ * Options of {@link byOffset}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface OffsetOptions<A, E, R> {
-  /** For errors. */
+  /** The operation named in errors. */
   readonly operation: string
   readonly fetch: (at: { readonly offset: number; readonly limit: number }) => Effect.Effect<OffsetPage<A>, E, R>
-  /** Tells an item from all others of the list. */
+  /** Returns a key that identifies an item within the list. */
   readonly key: (item: A) => string
   readonly pageSize: number
-  /** Where to begin. Default: 0. */
+  /**
+   * The offset of the first item.
+   *
+   * @default 0
+   */
   readonly offset?: number | undefined
 }
 
 interface Place {
   readonly offset: number
-  /** The last total; none was told if it is infinite. */
+  /** The last total, or infinity if none was reported. */
   readonly total: number
-  /** Up to here a page may hold nothing but what was there before. */
+  /** Pages up to this offset may contain only items that were emitted before. */
   readonly known: number
-  /** Pages in a row, beyond that, that did so. */
+  /** The number of consecutive pages beyond `known` without new items. */
   readonly repeats: number
-  /** How often the list has grown since the last new item. */
+  /** The number of times the list has grown since the last new item. */
   readonly growths: number
 }
 
-/** A list can't get shorter for ever, but one whose length goes up and down could be walked for ever. */
+/** A list cannot shrink forever, but one whose length keeps going up and down could be iterated forever. */
 const maxGrowths = 2
 
-/** So many pages without anything new are a list that moved; more are a server that does not page. */
+/**
+ * Up to this many pages without new items are explained by a list that moved; more mean that the server does not
+ * paginate.
+ */
 const maxRepeats = 3
 
-/** The place that a page leaves behind, before it is decided where to go on. */
+/** Updates the state with the total of a page, before the next offset is chosen. */
 const moved = (place: Place, total: number): Place => {
-  // Items that were added may have moved all others, so that as many come again.
+  // Added items may have shifted all others, so that as many appear again.
   const added = Number.isFinite(total) ? Math.max(0, total - place.total) : 0
   return { ...place, total, known: place.known + added, growths: place.growths + (added > 0 ? 1 : 0) }
 }
 
 /**
- * The whole list, by offset and limit. How many items a page has is for the server to say: the next one begins behind
- * them. The end is where the total says, or, without one, at the first empty page.
+ * Streams a whole list by offset and limit. The server determines the number of items per page; the next page starts
+ * after them. The list ends at the total or, without one, at the first empty page.
  *
  * @since 0.1.0
  * @category constructors
@@ -126,7 +136,7 @@ export const byOffset = <A, E, R>(
     const { fetch, key, offset: start = 0, operation, pageSize } = options
     for (const [name, value, least] of [["pageSize", pageSize, 1] as const, ["offset", start, 0] as const]) {
       if (!Number.isSafeInteger(value) || value < least) {
-        const problem = `expected a whole number of at least ${least}`
+        const problem = `expected an integer of at least ${least}`
         return Stream.fail(new InvalidInput({ path: `${operation}.${name}`, problem }))
       }
     }
@@ -135,7 +145,8 @@ export const byOffset = <A, E, R>(
     const after = (before: Place, page: OffsetPage<A>): Either.Either<Step<A, Place>, UnexpectedResponse> => {
       const total = Option.getOrElse(page.total, () => Infinity)
       const place = moved(before, total)
-      // Where items vanished, later ones took their places: they may be behind us, unseen.
+      // When items are removed, later ones take their places and may now lie before the current offset, not yet
+      // emitted.
       const vanished = before.total - total
       if (vanished > 0 && Number.isFinite(vanished) && before.offset > start && place.growths <= maxGrowths) {
         const offset = Math.max(start, before.offset - vanished)
@@ -151,10 +162,10 @@ export const byOffset = <A, E, R>(
         const growths = items.length === 0 ? place.growths : 0
         return Either.right({ items, next: Option.some({ ...place, offset, known, repeats, growths }) })
       }
-      // Without a total, who gives another number of items than was asked for gives all that there is.
+      // Without a total, a page with a different number of items than requested is assumed to be the complete list.
       return Option.isNone(page.total) && page.items.length !== pageSize
         ? Either.right({ items, next: Option.none() })
-        : Either.left(sameAgain(operation, "the same items again and again, whatever the offset"))
+        : Either.left(sameAgain(operation, "the server returns the same items for every offset"))
     }
 
     const first: Place = { offset: start, total: Infinity, known: start, repeats: 0, growths: 0 }
@@ -167,35 +178,40 @@ const sameAgain = (operation: string, detail: string): UnexpectedResponse =>
   new UnexpectedResponse({ operation, reason: "Schema", detail })
 
 /**
- * One page of a list that is asked for by a cursor.
+ * One page of a list with cursors.
  *
  * @since 0.1.0
  * @category models
  */
 export interface CursorPage<out A, out C> {
   readonly items: ReadonlyArray<A>
-  /** None after the last page. */
+  /** The cursor of the next page; none after the last page. */
   readonly next: Option.Option<C>
 }
 
 /**
+ * Options of {@link byCursor}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface CursorOptions<A, C, E, R> {
-  /** For errors. */
+  /** The operation named in errors. */
   readonly operation: string
-  /** Without a cursor: from the beginning. */
+  /** Requests a page; without a cursor, the first one. */
   readonly fetch: (cursor: Option.Option<C>) => Effect.Effect<CursorPage<A, C>, E, R>
-  /** Tells a cursor from all others. */
+  /** Returns a key that identifies a cursor. */
   readonly key: (cursor: C) => string
-  /** Where to begin. */
+  /**
+   * The cursor to start from.
+   *
+   * @default the beginning of the list
+   */
   readonly cursor?: C | undefined
 }
 
 /**
- * The whole list, by the cursor that each page gives. A page may be empty and yet not be the last; a cursor that comes
- * back ends the walk with an error.
+ * Streams a whole list by cursors. An empty page need not be the last one; a repeated cursor fails the stream.
  *
  * @since 0.1.0
  * @category constructors
@@ -207,7 +223,7 @@ export const byCursor = <A, C, E, R>(options: CursorOptions<A, C, E, R>): Stream
     const step = (cursor: Option.Option<C>): Effect.Effect<Step<A, Option.Option<C>>, E | UnexpectedResponse, R> => {
       const keys = Option.toArray(Option.map(cursor, key))
       if (keys.some((key) => seen.has(key))) {
-        return Effect.fail(sameAgain(operation, "a cursor that was there before"))
+        return Effect.fail(sameAgain(operation, "the server repeated a cursor"))
       }
       seen.add(keys)
       return Effect.map(fetch(cursor), ({ items, next }) => ({ items, next: Option.map(next, Option.some) }))

@@ -1,6 +1,6 @@
 /**
- * Limits submissions. A limiter belongs to one base URL and one configured credential, and is shared by all clients that
- * ask the same registry for it: the server counts per account, not per client. There is no module-level state: two
+ * Decides when requests may be sent. A limiter belongs to one base URL and one configured credential and is shared by
+ * all clients of a registry, because the server counts requests per account. There is no module-level state: two
  * registries share nothing.
  *
  * @since 0.1.0
@@ -20,7 +20,7 @@ import type * as TinkerConfig from "./TinkerConfig.ts"
 import { ClientClosed } from "./TinkerError.ts"
 
 /**
- * Identifies a limiter. `credential` is the configured one, never a token that changes; see {@link keyOf}.
+ * Identifies a limiter. `credential` is the configured credential, never a token that changes; see {@link keyOf}.
  *
  * @since 0.1.0
  * @category models
@@ -31,8 +31,8 @@ export interface Key {
 }
 
 /**
- * Returns the key of a configuration. Credentials count in the order in which they are used. The name of a source never
- * looks like an API key, which starts with `tml-` or `eyJ`.
+ * Returns the key of a configuration, using the credentials in their order of precedence. The name of a source cannot
+ * be confused with an API key, which starts with `tml-` or `eyJ`.
  *
  * @since 0.1.0
  * @category constructors
@@ -50,7 +50,8 @@ export const keyOf = ({ apiKey, baseUrl, credentialCommand, credentialsFile }: T
 })
 
 /**
- * Limits on the bytes that are submitted at once. A server reports its own after the limiter was created.
+ * Limits for the number of bytes being submitted at the same time. A server may change them after the limiter is
+ * created.
  *
  * @since 0.1.0
  * @category models
@@ -61,21 +62,25 @@ export interface Budgets {
 }
 
 /**
+ * The state of one gate.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface GateStats {
   readonly inFlight: number
   readonly waiting: number
-  /** The rest of the byte budget; below zero while a request is bigger than the rest was. */
+  /** The remaining byte budget; negative while a request larger than the remaining budget is in flight. */
   readonly balance: number
-  /** How often the head of the queue was examined: the work done so far. */
+  /** The number of times the head of the queue was examined, as a measure of work. */
   readonly checks: number
-  /** Whether the head of the queue waits for a timer. */
+  /** Whether the head of the queue is waiting for time to pass. */
   readonly timer: boolean
 }
 
 /**
+ * The state of a limiter.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -85,14 +90,16 @@ export interface Stats {
 }
 
 /**
+ * Controls the submission of requests for one key.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Limiter {
   /**
-   * Runs the submission of a sample of this estimated size in its turn: first come, first served, at most 400 at once,
-   * within the byte budget, never during a back-off window. While a window is open and for 10 seconds after it, at most
-   * 10 at once, and bytes count 20 times. A submission above the whole budget passes alone.
+   * Runs the submission of a sample with an estimated size in first-in, first-out order: at most 400 at once, within
+   * the byte budget, and never during a back-off window. While a window is open and for 10 seconds after it, at most 10
+   * run at once and bytes count 20 times. A request larger than the whole budget runs alone.
    */
   readonly sampling: (
     bytes: number,
@@ -103,46 +110,55 @@ export interface Limiter {
    * @internal
    */
   readonly samplingGate: Pick<Gate.Gate<ClientClosed>, "enter" | "backOff">
-  /** Runs the submission of training data: only the byte budget counts. */
+  /** Runs the submission of training data like `sampling`, limited only by the byte budget. */
   readonly training: (
     bytes: number,
   ) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ClientClosed, R>
   /**
    * Opens a back-off window after a refusal, in which no sample starts, and returns `true`. A window shorter than the
-   * open one changes nothing. A single refusal (one for 20 samples that passed, or the second for 40) opens no window:
-   * other samples go on, 10 at once, only the refused one has to wait, and the result is `false`.
+   * remaining one changes nothing. An isolated refusal (one per 20 accepted samples, or two per 40) opens no window: it
+   * returns `false`, only the refused request waits, and the others continue, 10 at once.
    */
   readonly backOff: (duration: Duration.DurationInput) => Effect.Effect<boolean>
-  /** The rest of the back-off window; none if samples may start. */
+  /** Returns the remaining time of the back-off window, or none if samples may start. */
   readonly window: Effect.Effect<Option.Option<Duration.Duration>>
-  /** Changes the budgets, also for waiting requests and for every client that shares the limiter. */
+  /**
+   * Changes the budgets, including for requests that are already waiting. The last call applies to all users of the
+   * limiter.
+   */
   readonly configure: (budgets: Partial<Budgets>) => Effect.Effect<void>
   readonly stats: Effect.Effect<Stats>
 }
 
 /**
+ * The registry of limiters.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** Returns the limiter of this key, held until the scope closes. */
+  /** Returns the limiter for a key and holds it until the scope closes. */
   readonly limiter: (key: Key) => Effect.Effect<Limiter, never, Scope.Scope>
 }
 
 /**
+ * The service tag of the registry.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class RateLimiter extends Context.Tag("effect-tinker/RateLimiter")<RateLimiter, Service>() {}
 
 /**
+ * Options of the registry.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   /**
-   * How long an unused limiter is kept. Without it, a client that is opened right after another one closed knows
-   * nothing of its back-off.
+   * How long an unused limiter is kept. Without it, a client opened right after another one closed does not know about
+   * its back-off.
    *
    * @default 0
    */
@@ -159,11 +175,11 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
   Effect.gen(function* () {
     const clock = yield* Effect.clock
     const limiters = yield* RcMap.make<Key, Limiter, never, Scope.Scope>({
-      // On the registry's clock, whichever client asks first.
+      // The limiter uses the registry's clock, not that of its first user.
       lookup: () => Effect.withClock(makeLimiter, clock),
       idleTimeToLive: options?.idleTimeToLive,
     })
-    // A closed RcMap interrupts its callers; this registry must not.
+    // A closed RcMap interrupts its callers; the registry must not.
     let open = true
     yield* Effect.addFinalizer(() => Effect.sync(() => (open = false)))
     return RateLimiter.of({
@@ -172,7 +188,7 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
           open
             ? Effect.catchAllCause(
                 RcMap.get(limiters, Data.struct({ baseUrl: key.baseUrl, credential: key.credential })),
-                // It also interrupts callers whose scope is closed already.
+                // RcMap also interrupts a caller whose scope is already closed.
                 () => makeClosed,
               )
             : makeClosed,
@@ -181,7 +197,7 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
   })
 
 /**
- * Provides one registry. Provide it once, outside of everything that shares limiters.
+ * Provides one registry. Provide it once, around everything that may share limiters.
  *
  * @since 0.1.0
  * @category layers
@@ -189,6 +205,8 @@ export const make = (options?: Options): Effect.Effect<Service, never, Scope.Sco
 export const layer: Layer.Layer<RateLimiter> = Layer.scoped(RateLimiter, make())
 
 /**
+ * Provides one registry with options.
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -1,5 +1,5 @@
 /**
- * Training runs, checkpoints, sessions and samplers: what there is, and what can be done with it. Opens no session.
+ * Reads and manages training runs, checkpoints, sessions and samplers. Opens no session.
  *
  * @since 0.1.0
  */
@@ -38,7 +38,7 @@ import {
 import { type CallOptions, Transport } from "./Transport.ts"
 
 /**
- * Whose runs: those of the key's owner (the default), or all that it may see.
+ * Selects the visible resources: those of the key's owner (default), or everything the key may access.
  *
  * @since 0.1.0
  * @category models
@@ -48,70 +48,94 @@ export interface ScopeOptions {
 }
 
 /**
+ * Options of `listTrainingRuns`.
+ *
  * @since 0.1.0
  * @category models
  */
 export type ListTrainingRunsOptions = Endpoint.Input<typeof Api.listTrainingRuns>
 
 /**
+ * Options of `listUserCheckpoints`.
+ *
  * @since 0.1.0
  * @category models
  */
 export type ListUserCheckpointsOptions = Endpoint.Input<typeof Api.listUserCheckpoints>
 
 /**
+ * Options of `listSessions`.
+ *
  * @since 0.1.0
  * @category models
  */
 export type ListSessionsOptions = Endpoint.Input<typeof Api.listSessions>
 
 /**
+ * Options of `searchSessions`.
+ *
  * @since 0.1.0
  * @category models
  */
 export type SearchSessionsOptions = Endpoint.Input<typeof Api.searchSessions>
 
 /**
- * How a list is walked.
+ * Options for streaming a list.
  *
  * @since 0.1.0
  * @category models
  */
 export interface WalkOptions {
-  /** How many items to ask for at a time. Default: 100. */
+  /**
+   * The number of items per request.
+   *
+   * @default 100
+   */
   readonly pageSize?: number | undefined
 }
 
 type Walk<Options> = Omit<Options, "limit"> & WalkOptions
 
 /**
- * Where somebody else's weights are copied to.
+ * Options of `copyWeights`.
  *
  * @since 0.1.0
  * @category models
  */
 export interface CopyWeightsOptions {
-  /** Default: the configured project. */
+  /**
+   * The destination project.
+   *
+   * @default the configured project
+   */
   readonly projectId?: string | undefined
-  /** Default: for ever. */
+  /**
+   * The lifetime of the copy.
+   *
+   * @default unlimited
+   */
   readonly ttl?: Duration.DurationInput | undefined
-  /** The credential of somebody who may read the weights. */
+  /** A credential with read access to the weights. */
   readonly weightsAccessToken?: Redacted.Redacted<string> | undefined
 }
 
 /**
- * How long to wait for what the server has to prepare first.
+ * Options of operations that wait for the server to prepare something.
  *
  * @since 0.1.0
  * @category models
  */
 export interface WaitOptions {
-  /** For all of it. Default: an hour. */
+  /**
+   * The maximum total waiting time.
+   *
+   * @default "1 hour"
+   */
   readonly deadline?: Duration.DurationInput | undefined
 }
 
 /**
- * Who a credential belongs to.
+ * The owner of a credential.
  *
  * @since 0.1.0
  * @category models
@@ -123,7 +147,7 @@ export interface Identity {
 }
 
 /**
- * A signed address, and when it ends.
+ * A signed URL and its expiration time.
  *
  * @since 0.1.0
  * @category models
@@ -134,7 +158,7 @@ export interface CheckpointArchive {
 }
 
 /**
- * The lists as streams of their items. See `Pages` for what is promised of a list that changes.
+ * The lists as streams of items. See `Pages` for the guarantees when a list changes.
  *
  * @since 0.1.0
  * @category models
@@ -144,7 +168,7 @@ export interface Streams {
     options?: Walk<ListTrainingRunsOptions>,
     callOptions?: CallOptions,
   ) => Stream.Stream<Management.TrainingRun, TinkerError>
-  /** The server tells all checkpoints of a run at once. */
+  /** Streams the checkpoints of a run; the server returns all of them at once. */
   readonly listCheckpoints: (
     trainingRunId: string,
     callOptions?: CallOptions,
@@ -153,12 +177,12 @@ export interface Streams {
     options?: Walk<ListUserCheckpointsOptions>,
     callOptions?: CallOptions,
   ) => Stream.Stream<Management.Checkpoint, TinkerError>
-  /** The ids of sessions. */
+  /** Streams the ids of sessions. */
   readonly listSessions: (
     options?: Walk<ListSessionsOptions>,
     callOptions?: CallOptions,
   ) => Stream.Stream<string, TinkerError>
-  /** A page has at most 200. */
+  /** Streams matching sessions. A page contains at most 200. */
   readonly searchSessions: (
     options?: Walk<SearchSessionsOptions>,
     callOptions?: CallOptions,
@@ -166,8 +190,8 @@ export interface Streams {
 }
 
 /**
- * A bad path or argument is `InvalidInput` before anything is sent. A path that a server of two-part paths gave is
- * read with `Checkpoint.fromServer` first.
+ * The operations of `RestClient`. An invalid path or argument fails with `InvalidInput` before anything is sent. Read a
+ * two-part path returned by a server with `Checkpoint.fromServer` first.
  *
  * @since 0.1.0
  * @category models
@@ -178,7 +202,7 @@ export interface Service {
     options?: ScopeOptions,
     callOptions?: CallOptions,
   ) => Effect.Effect<Management.TrainingRun, TinkerError>
-  /** The run that a checkpoint is of. */
+  /** Returns the run that a checkpoint belongs to. */
   readonly getTrainingRunByPath: (
     path: Checkpoint.Input,
     options?: ScopeOptions,
@@ -188,7 +212,7 @@ export interface Service {
     options?: ListTrainingRunsOptions,
     callOptions?: CallOptions,
   ) => Effect.Effect<Management.TrainingRunsPage, TinkerError>
-  /** What a model must look like to load this checkpoint. */
+  /** Returns the properties that a model needs to load this checkpoint. */
   readonly getWeightsInfo: (
     path: Checkpoint.Input,
     callOptions?: CallOptions,
@@ -197,7 +221,7 @@ export interface Service {
     trainingRunId: string,
     callOptions?: CallOptions,
   ) => Effect.Effect<Management.CheckpointsPage, TinkerError>
-  /** Of all runs. */
+  /** Lists the checkpoints of all runs. */
   readonly listUserCheckpoints: (
     options?: ListUserCheckpointsOptions,
     callOptions?: CallOptions,
@@ -213,26 +237,27 @@ export interface Service {
   ) => Effect.Effect<void, TinkerError>
   readonly publishCheckpoint: (path: Checkpoint.Input, callOptions?: CallOptions) => Effect.Effect<void, TinkerError>
   readonly unpublishCheckpoint: (path: Checkpoint.Input, callOptions?: CallOptions) => Effect.Effect<void, TinkerError>
-  /** From now on; begun seconds count. `null` keeps it for ever. */
+  /** Sets the lifetime from now on, rounded up to full seconds. `null` keeps the checkpoint forever. */
   readonly setCheckpointTtl: (
     path: Checkpoint.Input,
     ttl: Duration.DurationInput | null,
     callOptions?: CallOptions,
   ) => Effect.Effect<void, TinkerError>
-  /** Signed addresses of the files of a checkpoint that was saved for use elsewhere. */
+  /** Returns signed URLs for the files of a checkpoint that was saved for external use. */
   readonly getExternalWeightsUrls: (
     path: Checkpoint.Input,
     callOptions?: CallOptions,
   ) => Effect.Effect<Management.ExternalWeightsUrls, TinkerError>
   /**
-   * The signed address of a checkpoint as one file; waits while it is being built. Servers up to 0.25, and open ones.
+   * Returns the signed URL of a checkpoint archive and waits while it is being built. Supported by servers up to 0.25
+   * and by open servers.
    */
   readonly getCheckpointArchiveUrl: (
     path: Checkpoint.Input,
     options?: WaitOptions,
     callOptions?: CallOptions,
   ) => Effect.Effect<CheckpointArchive, TinkerError | DeadlineExceeded>
-  /** An `idempotencyKey` of your own lets you ask again after a failure without a second copy. */
+  /** Copies weights to a project. Set `idempotencyKey` to retry after a failure without creating a second copy. */
   readonly copyWeights: (
     path: Checkpoint.Input,
     options?: CopyWeightsOptions,
@@ -256,7 +281,7 @@ export interface Service {
     projectId: string,
     callOptions?: CallOptions,
   ) => Effect.Effect<void, TinkerError>
-  /** The signed address of a session's trace; waits while it is being written, and asks every five seconds. */
+  /** Returns the signed URL of a session trace. Polls every five seconds while the trace is being written. */
   readonly exportSessionTrace: (
     sessionId: string,
     options?: WaitOptions,
@@ -266,21 +291,23 @@ export interface Service {
     samplerId: string,
     callOptions?: CallOptions,
   ) => Effect.Effect<Management.SamplerInfo, TinkerError>
-  /** Ends a model on servers up to 0.25, which don't end it with its session. The result is a future. */
+  /** Ends a model on servers up to 0.25, which do not end it with its session. The result is a future. */
   readonly unloadModel: (modelId: string, callOptions?: CallOptions) => Effect.Effect<Accepted, TinkerError>
-  /** Who the credential belongs to, as the token says; nothing is asked but for the token. */
+  /** Returns the owner of the credential as stated in the token. Sends no request other than to obtain the token. */
   readonly whoami: Effect.Effect<Identity, TinkerError>
   readonly stream: Streams
 }
 
 /**
+ * The service tag of the management client.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class RestClient extends Context.Tag("effect-tinker/RestClient")<RestClient, Service>() {}
 
 /**
- * What it needs around it: all of it comes with `Transport.layer`.
+ * The services required by the client, all provided by `Transport.layer`.
  *
  * @since 0.1.0
  * @category models
@@ -293,7 +320,7 @@ const claimsOf = Jwt.claims(
   ),
 )
 
-/** The reference names a method after what it is given; the server is told the same. */
+/** Sets the method header: the reference sends a different method name for calls that take a path. */
 const named = (method: string, options: CallOptions | undefined): CallOptions => ({
   ...options,
   headers: { "x-sdk-method": method, ...options?.headers },
@@ -308,6 +335,8 @@ const checkpointOf = (path: Checkpoint.Path) => ({
 })
 
 /**
+ * Creates the client.
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -317,7 +346,7 @@ export const make: Effect.Effect<Service, never, Environment> = Effect.gen(funct
   const serverConfig = yield* ServerConfig
   const config = yield* TinkerConfig
 
-  /** A call about a checkpoint: none is sent for a path that can't be one. */
+  /** Creates a call about a checkpoint that validates the path before anything is sent. */
   const about =
     <I, A>(endpoint: Endpoint.Endpoint<I, A>, toInput: (path: Checkpoint.Path) => Result<NoInfer<I>>) =>
     (path: Checkpoint.Input, options?: CallOptions): Effect.Effect<A, TinkerError> =>
@@ -339,7 +368,7 @@ export const make: Effect.Effect<Service, never, Environment> = Effect.gen(funct
       const at = Api.copyWeights.operation
       const destinationProjectId = options.projectId ?? Option.getOrUndefined(config.projectId)
       if (destinationProjectId === undefined) {
-        return yield* invalid(`${at}.projectId`, "is not given, and none is configured (TINKER_PROJECT_ID)")
+        return yield* invalid(`${at}.projectId`, "missing, and no project is configured (TINKER_PROJECT_ID)")
       }
       const ttlSeconds = options.ttl === undefined ? undefined : yield* Durations.seconds(options.ttl, `${at}.ttl`)
       return { sourcePath: path.toString(), destinationProjectId, ttlSeconds }
@@ -349,21 +378,21 @@ export const make: Effect.Effect<Service, never, Environment> = Effect.gen(funct
     const token = yield* credentials.token
     const { pjwtAuthEnabled } = yield* serverConfig.flags
     const claims = claimsOf(token)
-    // A JWT of another issuer means something else by its words.
+    // The claims of a JWT from another issuer have a different meaning.
     if (
       !pjwtAuthEnabled &&
       !Option.exists(claims, ({ iss }) => Option.exists(iss, (iss) => iss.startsWith("passport-")))
     ) {
       return yield* new InvalidConfig({
         setting: "TINKER_API_KEY",
-        problem: "does not tell whom it belongs to, and this server issues no JWTs that would",
+        problem: "the key does not identify its owner, and this server does not issue JWTs",
       })
     }
     if (Option.isNone(claims)) {
       return yield* new UnexpectedResponse({
         operation: Api.authToken.operation,
         reason: "Schema",
-        detail: "the token does not tell whom it belongs to",
+        detail: "the token does not identify its owner",
       })
     }
     const { email, orgId, sub } = claims.value
@@ -385,7 +414,7 @@ export const make: Effect.Effect<Service, never, Environment> = Effect.gen(funct
   const searchSessions: Service["searchSessions"] = (options = {}, callOptions) =>
     call(Api.searchSessions, options, callOptions)
 
-  /** How a page of it is read is all that lists differ in. */
+  /** Streams a list; lists differ only in how a page is read. */
   const walk = <A>(
     { operation }: Endpoint.Endpoint<never, unknown>,
     { offset, pageSize = defaultPageSize }: WalkOptions & { readonly offset?: number | undefined },
@@ -477,7 +506,7 @@ export const make: Effect.Effect<Service, never, Environment> = Effect.gen(funct
         ? Either.right({ trainingRunId, name })
         : invalid(
             `${Api.getExternalWeightsUrls.operation}.path`,
-            "expected weights for use elsewhere, tinker://<training run>/external_weights/<name>",
+            "expected weights for external use, tinker://<training run>/external_weights/<name>",
           ),
     ),
     getCheckpointArchiveUrl: (path, options = {}, callOptions) => {
@@ -513,6 +542,9 @@ const withToken = (
     : { ...options, headers: { ...options?.headers, "x-tinker-weights-access-token": token } }
 
 /**
+ * Provides `RestClient`. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
+ * another.
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -1,7 +1,7 @@
 /**
- * When to send a request again. The decision is a pure function of the error and of what was tried so far; the policy
- * is a `Schedule` made of it, and any other `Schedule` can take its place. There is one budget for one logical
- * request: no second layer multiplies it.
+ * Decides when to retry a request. The decision is a pure function of the error and the previous attempts; the policy
+ * is a `Schedule` built from it and can be replaced with any other `Schedule`. Each logical request has one retry
+ * budget, which no other layer multiplies.
  *
  * @since 0.1.0
  */
@@ -16,56 +16,80 @@ import * as Delays from "./internal/core/Delays.ts"
 import { isBillingStop, isRetryable, type TinkerError } from "./TinkerError.ts"
 
 /**
+ * A schedule that receives the errors of a request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface RetryPolicy extends Schedule.Schedule<unknown, TinkerError> {}
 
 /**
+ * Options of the default policy.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** Retries after the first attempt. */
+  /**
+   * The number of retries after the first attempt.
+   *
+   * @default 10
+   */
   readonly maxRetries?: number | undefined
-  /** No retry starts later than this after the first attempt began. */
+  /**
+   * The maximum time between the start of the first attempt and the start of a retry.
+   *
+   * @default "300 seconds"
+   */
   readonly maxElapsed?: Duration.DurationInput | undefined
-  /** The first delay; it doubles. */
+  /**
+   * The first exponential delay; it doubles with each retry.
+   *
+   * @default "500 millis"
+   */
   readonly base?: Duration.DurationInput | undefined
-  /** The longest delay. */
+  /**
+   * The longest delay.
+   *
+   * @default "10 seconds"
+   */
   readonly cap?: Duration.DurationInput | undefined
-  /** How long a billing stop (402) is waited out, apart from the budget above. */
+  /**
+   * How long to wait while billing blocks the account (402), independent of `maxElapsed`.
+   *
+   * @default "1 hour"
+   */
   readonly billingPause?: Duration.DurationInput | undefined
 }
 
 /**
- * What was tried before this decision, all times in milliseconds.
+ * The state of a request before a decision, with times in milliseconds.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Progress {
   readonly retries: number
-  /** Since the first attempt began, without the time spent waiting for billing. */
+  /** The time since the first attempt started, excluding time spent waiting for billing. */
   readonly elapsed: number
   readonly billingElapsed: number
-  /** In [0, 1). */
+  /** A random number in [0, 1). */
   readonly random: number
 }
 
 /**
- * How many milliseconds lie between two attempts while billing blocks the account.
+ * The number of milliseconds between two attempts while billing blocks the account.
  *
  * @since 0.1.0
  * @category constants
  */
 export const billingInterval: number = Delays.billingInterval
 
-/** The server's wish is obeyed exactly in this range; beyond it, as in the reference, it is ignored, not capped. */
+/** The longest server delay that is respected. As in the reference, longer delays are ignored, not capped. */
 const longestRetryAfter = 60_000
 
 /**
- * How many milliseconds to wait before the next attempt, or none to give up.
+ * Returns the number of milliseconds to wait before the next attempt, or none to give up.
  *
  * @since 0.1.0
  * @category decisions
@@ -84,7 +108,7 @@ export const decide =
   }
 
 /**
- * How long a billing stop is waited out unless the server or the configuration says otherwise.
+ * How long to wait for billing unless the server or the configuration specifies otherwise.
  *
  * @since 0.1.0
  * @category constants
@@ -92,7 +116,7 @@ export const decide =
 export const defaultBillingPause: Duration.Duration = Duration.hours(1)
 
 /**
- * The delay that the server asked for, in milliseconds, if it is one that is obeyed: in (0, 60] s.
+ * Returns the delay requested by the server in milliseconds, if it is in the accepted range (0, 60] s.
  *
  * @since 0.1.0
  * @category decisions
@@ -103,15 +127,15 @@ export const serverDelay = (error: TinkerError): Option.Option<number> =>
     : Option.none()
 
 /**
- * Before the first retry, in milliseconds: most failures are a single one, a connection that was just closed or a
- * process that is being replaced, and are over at once. Those that are not are waited out by what follows.
+ * The delay before the first retry in milliseconds. It is short because most failures are isolated, such as a
+ * connection that was just closed or a process being replaced; longer ones are covered by the later delays.
  *
  * @since 0.1.0
  * @category constants
  */
 export const firstDelay: number = Delays.firstDelay
 
-/** Exponential, times a factor in (0.75, 1]. */
+/** Returns an exponential delay multiplied by a random factor in (0.75, 1]. */
 const backOff = (options: Options, error: TinkerError, { random, retries }: Progress): number => {
   const base = Duration.toMillis(options.base ?? "500 millis")
   const cap = Duration.toMillis(options.cap ?? "10 seconds")
@@ -128,7 +152,8 @@ interface State {
 const initial: State = { startedAt: undefined, retries: 0, billingSince: undefined, billingTotal: 0 }
 
 /**
- * The default policy: 10 retries or 300 s, the server's delay, or 20 ms, 250 ms, 1 s and on doubling to 10 s, with jitter.
+ * Creates the default policy: 10 retries or 300 s, with the server's delay or 20 ms, 250 ms, 1 s and doubling up to 10
+ * s, with jitter.
  *
  * @since 0.1.0
  * @category constructors
@@ -137,9 +162,9 @@ export const make = (options: Options = {}): RetryPolicy => {
   const decision = decide(options)
   return Schedule.makeWithState(initial, (now, error: TinkerError, state: State) =>
     Effect.map(Random.next, (random) => {
-      // The first error tells how long its attempt took.
+      // The first error contains the duration of its attempt.
       const startedAt = state.startedAt ?? now - ("elapsed" in error ? Duration.toMillis(error.elapsed) : 0)
-      // Time from one 402 to whatever follows it was spent waiting for billing.
+      // The time between a 402 and the next result was spent waiting for billing.
       const billingTotal = state.billingTotal + (state.billingSince === undefined ? 0 : now - state.billingSince)
       const paused = isBillingStop(error)
       const delay = decision(error, {
@@ -167,7 +192,7 @@ export const make = (options: Options = {}): RetryPolicy => {
 }
 
 /**
- * Never.
+ * Never retries.
  *
  * @since 0.1.0
  * @category constructors
@@ -175,8 +200,8 @@ export const make = (options: Options = {}): RetryPolicy => {
 export const none: RetryPolicy = Schedule.stop
 
 /**
- * The delay that a server asks for: `retry-after-ms`, else `Retry-After` in seconds (fractions allowed) or as an HTTP
- * date in any of the three forms of RFC 9110. A date in the past gives zero.
+ * Parses the delay requested by a server: `retry-after-ms`, else `Retry-After` in seconds (fractions allowed) or as an
+ * HTTP date in any of the three formats of RFC 9110. A past date results in zero.
  *
  * @since 0.1.0
  * @category parsing
@@ -224,7 +249,7 @@ const parseHttpDate = (text: string, now: number): Option.Option<number> => {
     if (month < 0 || year === undefined || day === undefined) return Option.none()
     const at = (year: number) => Date.UTC(year, month, day, hour, minute, second)
     const date = new Date(at(year < 100 ? century(year, now) : year))
-    // Date.UTC rolls 31 Feb over into March; a leap second is the one overflow that is meant.
+    // Date.UTC rolls February 31 over into March. A leap second is the only valid overflow.
     const valid = date.getUTCDate() === day || second === 60
     return valid && (hour ?? 0) < 24 && (minute ?? 0) < 60 && (second ?? 0) <= 60
       ? Option.some(date.getTime())
@@ -233,7 +258,9 @@ const parseHttpDate = (text: string, now: number): Option.Option<number> => {
   return Option.none()
 }
 
-/** RFC 9110: a two-digit year more than 50 years ahead is the most recent past year with those digits. */
+/**
+ * Resolves a two-digit year. RFC 9110: more than 50 years ahead means the most recent past year with the same digits.
+ */
 const century = (twoDigits: number, now: number): number => {
   const thisYear = new Date(now).getUTCFullYear()
   const year = thisYear - (thisYear % 100) + twoDigits

@@ -1,5 +1,5 @@
 /**
- * What sampling gives back. Protobuf and JSON answers become the same value.
+ * Represents sampling results. Protobuf and JSON responses decode to the same value.
  *
  * @since 0.1.0
  */
@@ -18,7 +18,7 @@ import { TensorData } from "./TensorData.ts"
 
 const isNumberOrNull = (value: unknown): value is number | null => typeof value === "number" || value === null
 
-/** Checked in one loop. NaN is what the wire's null is: not computed. */
+/** Log probabilities, validated in one loop. The wire's null (not computed) becomes NaN. */
 const Logprobs: Schema.Schema<Float32Array, ReadonlyArray<number | null>> = lazy(() =>
   Schema.transformOrFail(
     Schema.declare((value): value is ReadonlyArray<number | null> => Array.isArray(value), {
@@ -42,7 +42,8 @@ const Logprobs: Schema.Schema<Float32Array, ReadonlyArray<number | null>> = lazy
 )
 
 /**
- * The likeliest tokens of each position, as they came: `length` rows of `k` cells. {@link topkRow} reads a row.
+ * The most likely tokens of each position in the wire layout: `length` rows of `k` cells. Use {@link topkRow} to read a
+ * row.
  *
  * @since 0.1.0
  * @category models
@@ -51,15 +52,16 @@ export interface TopkLogprobs {
   readonly k: number
   readonly length: number
   readonly tokenIds: Int32Array
-  /** NaN where none was computed. */
+  /** NaN where no value was computed. */
   readonly logprobs: Float32Array
 }
 
-/** What a cell holds that is none: token 0 with this. */
+/** An empty cell has token 0 and this log probability. */
 const emptyCell = -99999
 
 /**
- * The likeliest tokens of a position with their log probabilities, likeliest first; null where none were computed.
+ * Returns the most likely tokens of a position with their log probabilities in descending order, or null if none were
+ * computed.
  *
  * @since 0.1.0
  * @category getters
@@ -81,7 +83,7 @@ type TopkJson = ReadonlyArray<ReadonlyArray<readonly [number, number | null]> | 
 const topkFromJson = (rows: ReadonlyArray<unknown>): Result<TopkLogprobs> => {
   const k = rows.reduce<number>((most, row) => (Array.isArray(row) ? Math.max(most, row.length) : most), 0)
   const { length } = rows
-  if (k * length > denseAtMost) return invalid("", `${length} rows of up to ${k} cells are too many`)
+  if (k * length > denseAtMost) return invalid("", `${length} rows of up to ${k} cells exceed the size limit`)
   const tokenIds = new Int32Array(k * length)
   const logprobs = new Float32Array(k * length).fill(emptyCell)
   for (const [position, row] of rows.entries()) {
@@ -99,7 +101,8 @@ const topkFromJson = (rows: ReadonlyArray<unknown>): Result<TopkLogprobs> => {
 }
 
 /**
- * In JSON a list for each position, of pairs. Checked in one loop; a null for a log probability is NaN.
+ * The schema of {@link TopkLogprobs}. In JSON, each position is a list of pairs. Validated in one loop; a null log
+ * probability becomes NaN.
  *
  * @since 0.1.0
  * @category models
@@ -141,6 +144,8 @@ export const TopkLogprobs: Schema.Schema<TopkLogprobs, TopkJson> = lazy(() =>
 )
 
 /**
+ * A sampled sequence.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -150,25 +155,29 @@ export const Sequence = lazy(() =>
     logprobs: Wire.maybe(Logprobs),
     stopReason: Schema.Literal("stop", "length"),
     topkLogprobs: Wire.maybe(TopkLogprobs),
-    /** By which provenance spans refer to it. Not part of the answer: see {@link withSequenceIds}. */
+    /** The id used in provenance spans. Not part of the response: see {@link withSequenceIds}. */
     sequenceId: Wire.maybe(Schema.String),
   }),
 )
 
 /**
+ * The type of {@link Sequence}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Sequence = typeof Sequence.Type
 
 /**
+ * The result of a sampling request.
+ *
  * @since 0.1.0
  * @category models
  */
 export const SampleResult = lazy(() =>
   Wire.struct({
     sequences: Schema.Array(Sequence),
-    /** One for each token of the prompt; NaN where none was computed (see {@link toNullable}). */
+    /** One value for each token of the prompt; NaN where none was computed (see {@link toNullable}). */
     promptLogprobs: Wire.maybe(Logprobs),
     topkPromptLogprobs: Wire.maybe(TopkLogprobs),
     promptCacheHitTokens: Wire.orElse(Schema.Int, 0),
@@ -178,13 +187,15 @@ export const SampleResult = lazy(() =>
 )
 
 /**
+ * The type of {@link SampleResult}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type SampleResult = typeof SampleResult.Type
 
 /**
- * From the bytes of a `SampleResponse`. Arrays are views of these bytes wherever they lie aligned.
+ * Decodes the bytes of a `SampleResponse`. Arrays are views of these bytes where the alignment permits.
  *
  * @since 0.1.0
  * @category decoding
@@ -193,7 +204,7 @@ export const fromProtobuf = (bytes: Uint8Array): Either.Either<SampleResult, Par
   decoded("SampleResponse", () => sampleResult(bytes))
 
 /**
- * From parsed JSON.
+ * Decodes parsed JSON.
  *
  * @since 0.1.0
  * @category decoding
@@ -202,7 +213,7 @@ export const fromJson = (json: unknown): Either.Either<SampleResult, ParseResult
   Schema.decodeUnknownEither(SampleResult)(json)
 
 /**
- * Log probabilities as numbers, and null where none was computed.
+ * Converts log probabilities to numbers, with null where none was computed.
  *
  * @since 0.1.0
  * @category getters
@@ -211,8 +222,8 @@ export const toNullable = (logprobs: Float32Array): Array<number | null> =>
   Array.from(logprobs, (value) => (Number.isNaN(value) ? null : value))
 
 /**
- * Some servers leave out the first token of the prompt, which has no log probability. This puts it back, so that
- * positions are those of the prompt.
+ * Aligns prompt log probabilities with the prompt. Some servers omit the first token, which has no log probability;
+ * this inserts NaN for it.
  *
  * @since 0.1.0
  * @category combinators
@@ -228,7 +239,7 @@ export const alignPromptLogprobs = (self: SampleResult, promptLength: number): S
 })
 
 /**
- * The ids that a server gave the sequences when it accepted the request, in their order.
+ * Adds the ids that the server assigned to the sequences when it accepted the request.
  *
  * @since 0.1.0
  * @category combinators

@@ -1,6 +1,6 @@
 /**
- * What another process needs to sample from the same weights: a text that names a sampling session. It holds no
- * credential; whoever uses it brings its own. The reference SDK reads and writes the same text.
+ * Encodes a sampling session as a string, so that another process can sample from the same weights. The string contains
+ * no credential; the reader uses its own. The reference SDK reads and writes the same format.
  *
  * @since 0.1.0
  */
@@ -17,7 +17,7 @@ import { redactor } from "./internal/util/Redact.ts"
 import * as Wire from "./internal/codec/Wire.ts"
 import type * as TinkerConfig from "./TinkerConfig.ts"
 
-/** Told as null, and not read: a key that somebody put there is not for us. */
+/** Written as null and ignored when read, because a key from another program must not be used. */
 const noKey = lazy(() =>
   Schema.optionalToOptional(Schema.Unknown, Schema.Undefined, {
     decode: () => Option.none(),
@@ -26,8 +26,8 @@ const noKey = lazy(() =>
 )
 
 /**
- * `holder` is how the client that made it reached the server. A reader uses its flags, and its `baseUrl` only to see
- * that it is the same server: where requests go and what they carry is the reader's own configuration.
+ * The content of a handle. `holder` describes how its creator reached the server. A reader uses the flags, and
+ * `baseUrl` only to verify that the server is the same; requests use the reader's own configuration.
  *
  * @since 0.1.0
  * @category models
@@ -48,16 +48,18 @@ export const SamplerHandle = lazy(() =>
 )
 
 /**
+ * The type of {@link SamplerHandle}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type SamplerHandle = typeof SamplerHandle.Type
 
-/** Headers that carry secrets, also where somebody configured them as plain text. */
+/** Headers that contain secrets even if they are configured as plain text. */
 const secretNames = new Set(["authorization", "proxy-authorization", "cookie", "x-api-key", "cf-access-client-secret"])
 
 /**
- * The configured headers that another process may know: those that are no secret.
+ * Returns the configured headers without secrets.
  *
  * @since 0.1.0
  * @category getters
@@ -74,30 +76,32 @@ export const publicHeaders = (headers: TinkerConfig.Service["headers"]): Readonl
 }
 
 /**
- * As one line of text that can be part of a URL.
+ * Encodes a handle as a URL-safe string.
  *
  * @since 0.1.0
  * @category conversions
  */
 export const encode = (handle: SamplerHandle): string => {
   const text = Encoding.encodeBase64Url(JSON.stringify(Schema.encodeSync(SamplerHandle)(handle)))
-  // The reference wants its padding back.
+  // The reference requires base64 padding.
   return text.padEnd(Math.ceil(text.length / 4) * 4, "=")
 }
 
 /**
+ * Decodes a handle.
+ *
  * @since 0.1.0
  * @category conversions
  */
 export const decode = (text: string): Result<SamplerHandle> => {
-  if (typeof text !== "string") return invalid("handle", `expected a text, got ${describe(text)}`)
+  if (typeof text !== "string") return invalid("handle", `expected a string, got ${describe(text)}`)
   const json = Encoding.decodeBase64UrlString(text)
-  if (Either.isLeft(json)) return invalid("handle", "is not URL-safe base64")
+  if (Either.isLeft(json)) return invalid("handle", "expected URL-safe base64")
   let value: unknown
   try {
     value = JSON.parse(json.right)
   } catch {
-    return invalid("handle", "holds no JSON")
+    return invalid("handle", "expected JSON")
   }
   return Either.mapLeft(ParseResult.decodeUnknownEither(SamplerHandle)(value), (issue) =>
     fromIssue("handle", value, issue),

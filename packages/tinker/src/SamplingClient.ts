@@ -1,6 +1,7 @@
 /**
- * Samples from one set of weights. Thousands may run at once: they share a limiter with all clients of the account,
- * outlast rate limits, billing stops and an unreliable network, and release everything when they are interrupted.
+ * Samples from one set of weights. Thousands of samples may run concurrently: they queue at the limiter shared by all
+ * clients of the account, survive rate limits, billing stops and network failures, and release all resources when
+ * interrupted.
  *
  * @since 0.1.0
  */
@@ -25,7 +26,7 @@ import * as BaseUrl from "./http/BaseUrl.ts"
 import * as Checkpoint from "./Checkpoint.ts"
 import { describe, fromIssue, invalid, type Result } from "./internal/codec/Invalid.ts"
 import { lazy } from "./internal/util/Lazy.ts"
-import { Remembered } from "./internal/util/StructuralCache.ts"
+import { StructuralCache } from "./internal/util/StructuralCache.ts"
 import * as SampleDriver from "./internal/sampling/SampleDriver.ts"
 import * as SingleFlight from "./internal/util/SingleFlight.ts"
 import * as ModelInput from "./ModelInput.ts"
@@ -41,8 +42,8 @@ import { ClientClosed, type FutureError, InvalidInput, type TinkerError, Unexpec
 import { Transport } from "./Transport.ts"
 
 /**
- * What to sample from: a base model, saved weights (`tinker://…`), or an existing sampling session that belongs to this
- * client alone.
+ * The weights to sample from: a base model, saved weights (`tinker://…`), or an existing sampling session that no other
+ * client uses.
  *
  * @since 0.1.0
  * @category models
@@ -53,12 +54,14 @@ export type Target =
   | { readonly samplingSessionId: string }
 
 /**
+ * Options of a sampling client.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   /**
-   * The default for requests that don't set it.
+   * The value for samples that do not set it themselves.
    *
    * @default false
    */
@@ -66,52 +69,55 @@ export interface Options {
 }
 
 /**
+ * A sampling request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Request {
-  /** Arrays are kept, not copied: don't change them until the sample is done. */
+  /** The prompt. Its arrays are referenced, not copied: do not modify them until the sample is complete. */
   readonly prompt: ModelInput.Input
   readonly params?: SamplingParams | undefined
   /**
-   * The number of continuations.
+   * The number of sequences to generate.
    *
    * @default 1
    */
   readonly numSamples?: number | undefined
-  /** Also returns the log probabilities of the prompt's tokens. */
+  /** Whether to return the log probabilities of the prompt tokens. */
   readonly promptLogprobs?: boolean | undefined
-  /** Limits `promptLogprobs` to this many tokens at the end of the prompt. */
+  /** Restricts `promptLogprobs` to this number of tokens at the end of the prompt. */
   readonly promptLogprobsLastN?: number | undefined
-  /** The likeliest tokens of each position of the prompt. */
+  /** The number of most likely tokens to return for each position of the prompt. */
   readonly topkPromptLogprobs?: number | undefined
-  /** The likeliest tokens of each position of the sample. */
+  /** The number of most likely tokens to return for each position of the sample. */
   readonly topkSampleLogprobs?: number | undefined
-  /** Draws this many alternatives, at the temperature, for each token of the prompt but the first. */
+  /** The number of alternative tokens to draw, at the given temperature, for each prompt token except the first. */
   readonly promptAltTokensK?: number | undefined
   /**
-   * Token ids whose log probabilities are returned, one row for each token of the prompt but the first. -1 skips an
-   * entry and returns 0.
+   * Token ids whose log probabilities to return, one row for each prompt token except the first. -1 requests nothing
+   * and returns 0.
    */
   readonly targetPromptLogprobs?: TensorData.Input<"int64"> | undefined
   readonly recordStabilityInfo?: boolean | undefined
 }
 
 /**
- * How long to wait for a sample. `Duration.infinity` turns a limit off.
+ * Time limits of a sample. Both accept `Duration.infinity`.
  *
  * @since 0.1.0
  * @category models
  */
 export interface SampleOptions {
   /**
-   * Limits the sample as a whole, from the call to the result.
+   * The maximum time from the call to the result.
    *
-   * @default Duration.infinity
+   * @default unlimited
    */
   readonly deadline?: Duration.DurationInput | undefined
   /**
-   * Limits the time without news from the server, and the time in which no sample of this client succeeds.
+   * The maximum time without news from the server about this sample and without completion of any sample of this
+   * client.
    *
    * @default "2 hours"
    */
@@ -119,24 +125,29 @@ export interface SampleOptions {
 }
 
 /**
+ * The operations of `SamplingClient`.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   readonly samplingSessionId: string
-  /** Samples. Interrupting it frees its place at once, and cancels it on the server if that supports it. */
+  /**
+   * Samples and waits for the result. An interruption immediately frees the sample's place and notifies the server if
+   * it supports that.
+   */
   readonly sample: (request: Request, options?: SampleOptions) => Effect.Effect<SampleResult, FutureError>
-  /** Returns the log probability of each token of the prompt; NaN for the first, and for those not asked for. */
+  /** Returns the log probability of each prompt token; NaN for the first one and for those that were not requested. */
   readonly computeLogprobs: (
     prompt: ModelInput.Input,
     options?: SampleOptions & {
-      /** Limits the result to this many tokens at the end. */
+      /** Restricts the result to this number of tokens at the end of the prompt. */
       readonly lastN?: number | undefined
     },
   ) => Effect.Effect<Float32Array, FutureError>
   /**
-   * Waits only until the server has accepted the sample, and returns a future. If the sample is lost and submitted
-   * again, the future stays the same: its state is `expired` or `unreachable` in between, and it has one more id.
+   * Returns a future as soon as the server accepts the request. If the result is lost and submitted again, the future
+   * stays the same: meanwhile its state is `expired` or `unreachable`, and it gains another id.
    */
   readonly submit: {
     readonly sample: (
@@ -146,15 +157,20 @@ export interface Service {
   }
   readonly getBaseModel: Effect.Effect<string, TinkerError>
   /**
-   * How submissions fare: `active`, `paused_rate_limit`, `paused_billing` or `unreachable`. The current state and each
-   * change, until the client is closed.
+   * Emits the current state of submissions and every change until the client is closed: `active`, `paused_rate_limit`,
+   * `paused_billing` or `unreachable`.
    */
   readonly queueState: Stream.Stream<ApiFuture.QueueState>
-  /** Lets another process sample from the same weights; see {@link fromHandle}. It holds no secret. */
+  /**
+   * Returns a handle with which another process can sample from the same weights; see {@link fromHandle}. It contains
+   * no secret.
+   */
   readonly handle: Effect.Effect<string>
 }
 
 /**
+ * The service tag of a sampling client.
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -173,13 +189,13 @@ const requestKeys: Readonly<Record<keyof Request, true>> = {
   recordStabilityInfo: true,
 }
 
-/** The type of requests in the program, not on the wire. */
+/** Validates the decoded form, not the wire form. */
 const RequestType = lazy(() => Schema.typeSchema(Sampling.SampleRequest))
 
-/** Requests that are known to be valid, without their prompts. */
-const known = new Remembered<true>({ prompt: true })
+/** Caches requests in which everything except the prompt is known to be valid. */
+const known = new StructuralCache<true>({ prompt: true })
 
-/** Checks everything about a request before it waits for anything. */
+/** Validates a request before it waits for anything. */
 const checkRequest = (request: Request): Result<SampleDriver.Input> => {
   if (!Predicate.isRecord(request)) {
     return invalid("sample", `expected { prompt, params, … }, got ${describe(request)}`)
@@ -211,7 +227,7 @@ const checkInput = (input: SampleDriver.Input): Result<SampleDriver.Input> => {
     onRight: () => input,
     onLeft: (issue) => {
       const { path, problem } = fromIssue("sample", input, issue)
-      // The name in this API.
+      // Use the public name of the option.
       return new InvalidInput({ path: path.replace(/^sample\.samplingParams/, "sample.params"), problem })
     },
   })
@@ -230,7 +246,7 @@ const makeClient = (
     const { call } = yield* Transport
     const driver = yield* SampleDriver.make(parts)
 
-    /** Starts a sample and waits for `wanted`. Interrupting it before that is there ends the sample. */
+    /** Starts a sample and waits for `wanted`. An interruption before then ends the sample. */
     const begin = <A>(
       request: Request,
       options: SampleDriver.Options,
@@ -241,7 +257,7 @@ const makeClient = (
         if (Either.isLeft(checked)) return Effect.fail(checked.left)
         const input = checked.right
         const recordStabilityInfo = input.recordStabilityInfo ?? clientOptions.recordStabilityInfo
-        // No interruption can come between the start and the handler that stops the sample.
+        // Prevents an interruption between the start and the installation of the handler that stops the sample.
         return Effect.uninterruptibleMask((restore) => {
           const running = driver.start(fiber, { ...input, recordStabilityInfo }, options)
           return Effect.matchCauseEffect(restore(wanted(running)), {
@@ -263,7 +279,7 @@ const makeClient = (
       computeLogprobs: (prompt, { lastN, ...options } = {}) =>
         begin(
           { prompt, params: { maxTokens: 1 }, numSamples: 1, promptLogprobs: true, promptLogprobsLastN: lastN },
-          // The server's flag against retries concerns samples only.
+          // The server's flag against retries applies only to samples.
           { ...options, mayResubmit: true, isAwaited: true },
           (running) =>
             Effect.flatMap(running.await, ({ promptLogprobs }) =>
@@ -274,7 +290,7 @@ const makeClient = (
                     operation: ApiFuture.kinds.sample.type,
                     requestId: Option.fromNullable(running.requestIds.at(-1)),
                     reason: "Schema",
-                    detail: "no promptLogprobs, which were asked for",
+                    detail: "the requested promptLogprobs are missing",
                   }),
               ),
             ),
@@ -303,24 +319,24 @@ const makeClient = (
     })
   })
 
-/** Checks a target and returns what to ask the server for. */
+/** Validates a target and converts its checkpoint path. */
 const checked = (target: Target): Result<Exclude<Target, { readonly modelPath: unknown }> | { modelPath: string }> => {
   if (!Predicate.isRecord(target)) {
     return invalid("target", `expected baseModel, modelPath or samplingSessionId, got ${describe(target)}`)
   }
-  // In a program without types it may be present and undefined.
+  // Untyped programs may pass `modelPath: undefined`.
   if (!("modelPath" in target) || target.modelPath === undefined) return Either.right(target as { baseModel: string })
   return Either.map(Checkpoint.textOf(target.modelPath, "modelPath"), (modelPath) => ({ ...target, modelPath }))
 }
 
 /**
- * Checks a target without asking the server.
+ * Checks whether a target is valid regardless of the server.
  *
  * @internal
  */
 export const check: (target: Target) => Either.Either<unknown, InvalidInput> = checked
 
-/** Returns the sampling session of a target, and creates it if needed. */
+/** Returns the sampling session of a target and creates it if necessary. */
 const open = (asked: Target): Effect.Effect<string, TinkerError, Transport | Session.Session> =>
   Effect.gen(function* () {
     const target = yield* checked(asked)
@@ -336,8 +352,8 @@ const open = (asked: Target): Effect.Effect<string, TinkerError, Transport | Ses
   })
 
 /**
- * Creates a client in the current scope, which ends every sample that is still under way. Creates the sampling session
- * on the server unless the target is one.
+ * Creates a client in the current scope; closing the scope ends all running samples. Creates the sampling session on
+ * the server if necessary.
  *
  * @since 0.1.0
  * @category constructors
@@ -361,12 +377,12 @@ export const make = (
     })
   })
 
-/** The number of sequence numbers that each client of a sampling session owns. */
+/** The number of sequence numbers reserved for each client of a sampling session. */
 const block = 1_000_000_000
 
-/** A session that another client keeps alive. It is never handed out: nothing can be created in it from here. */
+/** Represents a session kept alive by another program. It is internal: nothing can be created in it from here. */
 const borrow = ({ holder, sessionId }: SamplerHandle.SamplerHandle): Session.Service => {
-  const notOurs = Effect.dieMessage("a borrowed session makes no models and no samplers")
+  const notOurs = Effect.dieMessage("a borrowed session cannot create models or samplers")
   return {
     id: sessionId,
     flags: holder.clientConfig,
@@ -384,9 +400,9 @@ const borrow = ({ holder, sessionId }: SamplerHandle.SamplerHandle): Session.Ser
 }
 
 /**
- * Creates a client that shares the sampling session of a client with this `handle`, in another process or in this one.
- * It has no session of its own and keeps none alive: the program that created the handle does. Credential and headers
- * are those of this program; the handle must belong to the configured server.
+ * Creates a client that shares the sampling session of a `handle`, in this or another process. It neither has nor keeps
+ * alive a session of its own: the program that created the handle does. Credential and headers come from this program;
+ * the handle must belong to the configured server.
  *
  * @since 0.1.0
  * @category constructors
@@ -399,7 +415,7 @@ export const fromHandle = (
     const { holder, recordStabilityInfo, samplingSessionId } = decoded
     const config = yield* Config.TinkerConfig
     if (!Option.contains(Either.getRight(BaseUrl.parse(holder.baseUrl)), config.baseUrl)) {
-      return yield* invalid("handle.holder.base_url", "is not the server that this program is configured for")
+      return yield* invalid("handle.holder.base_url", "does not match the configured base URL")
     }
     const session = borrow(decoded)
     const futures = yield* Effect.provideService(ApiFuture.make, Session.Session, session)
@@ -409,13 +425,13 @@ export const fromHandle = (
       futures,
       first: holder.clientConfig.sampleJoinSamplingSession
         ? yield* join(samplingSessionId)
-        : // Any block below 2^53 but the first, which belongs to the original client.
+        : // Chooses one of the blocks below 2^53, except the first, which belongs to the original client.
           Effect.succeed(block * (yield* Random.nextIntBetween(1, Sampling.lastBlock + 1))),
       options: { recordStabilityInfo },
     })
   })
 
-/** Returns the first number of the block that the server assigns. The first sample asks for it. */
+/** Requests a block of sequence numbers from the server when the first sample needs one. */
 const join = (
   samplingSessionId: string,
 ): Effect.Effect<Effect.Effect<number, TinkerError>, never, Transport | Scope.Scope> =>
@@ -434,6 +450,9 @@ const join = (
   })
 
 /**
+ * Provides a client for a target. The layer is fresh: a layer memoized by reference would hand one tenant's credential
+ * to another.
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -447,6 +466,9 @@ export const layer = (
 > => Layer.fresh(Layer.scoped(SamplingClient, make(target, options)))
 
 /**
+ * Provides a client for a handle. The layer is fresh: a layer memoized by reference would hand one tenant's credential
+ * to another.
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -1,6 +1,6 @@
 /**
- * Where a program begins: what the server offers, and clients for models and samplers. They belong to one session,
- * which is opened when the first of them is made and ends with the scope; a program that only asks opens none.
+ * The entry point of the SDK: reports server capabilities and creates training and sampling clients. They belong to one
+ * session, which is opened with the first client and ends with the scope; a program that only reads opens none.
  *
  * @since 0.1.0
  */
@@ -30,31 +30,31 @@ import type * as TrainingJournal from "./TrainingJournal.ts"
 import { Transport } from "./Transport.ts"
 
 /**
- * Every client lives in the scope in which it is made.
+ * The operations of `ServiceClient`. Each client lives in the scope in which it is created.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   readonly getServerCapabilities: Effect.Effect<typeof ServerCapabilities.Type, TinkerError>
-  /** Runs, checkpoints and sessions. Needs no session of its own. */
+  /** Manages runs, checkpoints and sessions without opening a session. */
   readonly rest: RestClient.Service
-  /** The session of all clients that are made here. Asking for it opens it. */
+  /** Returns the session of all clients created here and opens it if necessary. */
   readonly session: Effect.Effect<Session.Service, TinkerError>
-  /** A new model with adapters over a base model. */
+  /** Creates a model with LoRA adapters on a base model. */
   readonly createLoraTrainingClient: (
     options: TrainingClient.LoraOptions,
   ) => Effect.Effect<TrainingClient.Service, TrainingError, Scope.Scope>
-  /** A new model with the weights of a checkpoint. */
+  /** Creates a model with the weights of a checkpoint. */
   readonly createTrainingClientFromCheckpoint: (
     path: Checkpoint.Input,
     options?: TrainingClient.CheckpointOptions,
   ) => Effect.Effect<TrainingClient.Service, TrainingError, Scope.Scope>
-  /** The model of a journal, in the session in which it was made. */
+  /** Resumes the model of a journal in its original session. */
   readonly resumeTrainingClient: (
     options: TrainingClient.Options & { readonly journal: TrainingJournal.Journal },
   ) => Effect.Effect<TrainingClient.Resumed, TrainingError, Scope.Scope>
-  /** A sampler of a base model, or of weights that were saved. */
+  /** Creates a sampling client for a base model or saved weights. */
   readonly createSamplingClient: (
     target: SamplingClient.Target,
     options?: SamplingClient.Options,
@@ -62,13 +62,15 @@ export interface Service {
 }
 
 /**
+ * The service tag of the entry point.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class ServiceClient extends Context.Tag("effect-tinker/ServiceClient")<ServiceClient, Service>() {}
 
 /**
- * What a service client needs around it.
+ * The services required by the client.
  *
  * @since 0.1.0
  * @category models
@@ -76,7 +78,7 @@ export class ServiceClient extends Context.Tag("effect-tinker/ServiceClient")<Se
 export type Environment = Transport | Credentials | ServerConfig | RateLimiter | TinkerConfig
 
 /**
- * In the current scope, with which its session ends.
+ * Creates the client in the current scope; its session ends with the scope.
  *
  * @since 0.1.0
  * @category constructors
@@ -84,7 +86,7 @@ export type Environment = Transport | Credentials | ServerConfig | RateLimiter |
 export const make = (options: Session.Options = {}): Effect.Effect<Service, never, Environment | Scope.Scope> =>
   Effect.gen(function* () {
     const scope = yield* Effect.scope
-    // Without our scope: a client lives in that of whoever makes it.
+    // Clients live in the caller's scope, not in this one.
     const context = Context.omit(Scope.Scope)(yield* Effect.context<Environment | Scope.Scope>())
     const transport = yield* Transport
     const rest = yield* RestClient.make
@@ -98,7 +100,7 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
           Context.add(Transport, Telemetry.observing(session.telemetry, transport)),
         )
         yield* Ref.set(opened, Option.some(made))
-        // A session that is lost is of no use to the next client.
+        // A lost session must not be used for the next client.
         yield* session.lost.pipe(
           Effect.catchTag("SessionLost", () => Ref.set(opened, Option.none())),
           Effect.ignore,
@@ -107,7 +109,7 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
         )
         return made
       }).pipe(
-        // Its heartbeats are not part of the work that happened to open it.
+        // Heartbeats must not be attributed to the span that happened to open the session.
         Effect.mapInputContext((caller: Context.Context<never>) =>
           Context.merge(Context.omit(Tracer.ParentSpan)(caller), Context.add(context, Scope.Scope, scope)),
         ),
@@ -115,10 +117,10 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
       scope,
       () => new ClientClosed({ operation: "session" }),
     )
-    /** However many ask at once, one session; after a failure the next one to ask tries again. */
+    /** Concurrent callers share one session; after a failure the next caller tries again. */
     const inSession = Effect.flatMap(Ref.get(opened), Option.match({ onNone: () => open.run, onSome: Effect.succeed }))
 
-    /** In the caller's scope, and in our session. */
+    /** Runs an effect in the caller's scope with this session. */
     const within = <A, E>(
       effect: Effect.Effect<A, E, Environment | Session.Session | ApiFuture.Futures | Scope.Scope>,
     ): Effect.Effect<A, E | TinkerError, Scope.Scope> =>
@@ -129,7 +131,7 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
       rest,
       session: Effect.map(inSession, Context.get(Session.Session)),
       createLoraTrainingClient: (options) => within(TrainingClient.createLora(options)),
-      // Bad input opens no session.
+      // Invalid input must not open a session.
       createTrainingClientFromCheckpoint: (path, options) =>
         Effect.zipRight(Checkpoint.textOf(path), within(TrainingClient.fromCheckpoint(path, options))),
       resumeTrainingClient: (options) => Effect.provide(TrainingClient.resume(options), context),
@@ -139,6 +141,9 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
   })
 
 /**
+ * Provides `ServiceClient`. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
+ * another.
+ *
  * @since 0.1.0
  * @category layers
  */

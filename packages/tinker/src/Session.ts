@@ -1,6 +1,6 @@
 /**
- * A session on the server: made when its scope opens, kept alive by heartbeats, finished with the reason for which the
- * scope closes. Models and samplers belong to it and end with it.
+ * Manages a session on the server: created when the scope opens, kept alive by heartbeats, and finished with the reason
+ * for which the scope closes. Models and samplers belong to the session and end with it.
  *
  * @since 0.1.0
  */
@@ -31,41 +31,43 @@ import { redactor } from "./internal/util/Redact.ts"
 import { annotated, traced } from "./internal/runtime/Trace.ts"
 import * as Timeouts from "./internal/runtime/Timeouts.ts"
 import { timeBy } from "./internal/util/MonotonicClock.ts"
-import { Watched } from "./internal/util/ObservableValue.ts"
+import { ObservableValue } from "./internal/util/ObservableValue.ts"
 import type { JsonObject } from "./internal/codec/Wire.ts"
 import * as RetryPolicy from "./RetryPolicy.ts"
 import { ServerConfig } from "./protocol/ServerConfig.ts"
 import * as Config from "./TinkerConfig.ts"
-import { ClientClosed, SessionLost, type TinkerError, Unavailable } from "./TinkerError.ts"
+import { ClientClosed, NotFound, SessionLost, type TinkerError, Unavailable } from "./TinkerError.ts"
 import * as Telemetry from "./Telemetry.ts"
 import { Transport } from "./Transport.ts"
 
 /**
- * How the last heartbeat went.
+ * The result of the last heartbeat.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Heartbeat {
-  /** For how long the server has not answered; zero if it did. */
+  /** How long the server has not answered; zero if it answered. */
   readonly silence: Duration.Duration
-  /** Why the newest one was not answered; none if it was. */
+  /** The error of the last heartbeat; none if it was answered. */
   readonly failure: Option.Option<TinkerError>
 }
 
 /**
+ * A session on the server.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   readonly id: string
-  /** The server's flags, as they were when the session began. */
+  /** The server's flags at the start of the session. */
   readonly flags: ClientConfig
-  /** The flags that may change while the session lives, as last heard. */
+  /** Returns the latest values of the flags that may change during the session. */
   readonly dynamic: Effect.Effect<DynamicConfig>
-  /** The newest heartbeat, and each one after it, until the session is over. */
+  /** Emits the latest heartbeat and each later one until the session ends. */
   readonly heartbeats: Stream.Stream<Heartbeat>
-  /** Waits, and fails when the session is lost or its scope closes. */
+  /** Waits until the session is lost or its scope closes, and then fails. */
   readonly lost: Effect.Effect<never, SessionLost | ClientClosed>
   /**
    * Sends a heartbeat now and fails if the server has ended the session. Called where a response suggests it, so that
@@ -74,61 +76,71 @@ export interface Service {
    * @internal
    */
   readonly check: Effect.Effect<void, SessionLost | ClientClosed>
-  /** Numbers that are given out once, from 0. */
+  /** Returns the next unused number, starting from 0. */
   readonly nextModel: Effect.Effect<number>
   readonly nextSampler: Effect.Effect<number>
   readonly nextCustomLoss: Effect.Effect<number>
   /**
-   * From here on a scope that fails or is interrupted leaves the session open, so that it can be resumed until the
-   * server gives it up.
+   * Keeps the session open on the server if the scope fails or is interrupted from now on, so that it can be resumed
+   * until the server drops it.
    */
   readonly keepForResume: Effect.Effect<void>
-  /** What the server turned out to be like. */
+  /** The server properties discovered so far. */
   readonly learnt: Ref.Ref<Learnt>
-  /** The vendor's, if the configuration turned it on. */
+  /** The vendor telemetry; inactive unless enabled in the configuration. */
   readonly telemetry: Telemetry.Service
 }
 
 /**
- * What no flag of a server tells, and what is found out by asking it.
+ * Server properties that no flag reports and that are discovered by sending requests.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Learnt {
-  /** How it reads a pass; none until it accepted one. */
+  /** The format in which the server reads training passes; none until it accepts one. */
   readonly wire: Option.Option<"protobuf" | "json">
-  /** Does a request that it refuses use up its number? */
+  /** Whether a rejected request uses up its sequence number. */
   readonly refusedUsesNumber: boolean
-  /** Does it see that a number was used before, so that sending a request again is safe? None until it had to be known. */
+  /** Whether the server detects a reused sequence number, which makes resending safe; none until it is needed. */
   readonly guardsNumbers: Option.Option<boolean>
 }
 
 /**
+ * The initial value of {@link Learnt}.
+ *
  * @since 0.1.0
  * @category models
  */
 export const nothingLearnt: Learnt = { wire: Option.none(), refusedUsesNumber: false, guardsNumbers: Option.none() }
 
 /**
+ * The service tag of a session.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class Session extends Context.Tag("effect-tinker/Session")<Session, Service>() {}
 
 /**
+ * Options of a session.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
   readonly displayName?: string | undefined
   readonly userMetadata?: JsonObject | undefined
-  /** How long heartbeats may stay unanswered until the session counts as lost. Default: for ever. */
+  /**
+   * How long heartbeats may remain unanswered before the session counts as lost.
+   *
+   * @default unlimited
+   */
   readonly sessionTimeout?: Duration.DurationInput | undefined
 }
 
 /**
- * A session that another process, or an earlier run of this one, has opened.
+ * A session opened by another process or by an earlier run of this one.
  *
  * @since 0.1.0
  * @category models
@@ -139,17 +151,17 @@ export interface Earlier {
 }
 
 const heartbeatInterval = Duration.seconds(10)
-/** When silence is worth a warning. */
+/** The time without an answer after which a warning is logged. */
 const worryAfter = Duration.seconds(120)
-/** Shutting down must not hang on a server that is gone. */
+/** Prevents shutdown from hanging on a server that is gone. */
 const finishTimeout = Duration.seconds(5)
-/** The server's wish how often to ask for its flags is obeyed, but not below this. */
+/** The lower bound for the refresh interval requested by the server. */
 const shortestRefresh = Duration.seconds(10)
 
 const defaultDynamic: DynamicConfig = Schema.decodeSync(DynamicConfig)({})
 
 /**
- * A session in the current scope.
+ * Creates a session in the current scope.
  *
  * @since 0.1.0
  * @category constructors
@@ -158,17 +170,22 @@ export const make = (
   options: Options = {},
 ): Effect.Effect<Service, TinkerError, Transport | ServerConfig | Config.TinkerConfig | Scope.Scope> =>
   open(options, { learnt: nothingLearnt, firstNumber: 0 }, (call, config) =>
-    call(Api.createSession, {
-      tags: config.tags,
-      userMetadata: options.userMetadata,
-      sdkVersion: config.sdkVersion,
-      projectId: Option.getOrUndefined(config.projectId),
-      displayName: options.displayName,
-    }),
+    Effect.catchTag(
+      call(Api.createSession, {
+        tags: config.tags,
+        userMetadata: options.userMetadata,
+        sdkVersion: config.sdkVersion,
+        projectId: Option.getOrUndefined(config.projectId),
+        displayName: options.displayName,
+      }),
+      "NotFound",
+      // Every server can create sessions, so the base URL is wrong.
+      (error) => new NotFound({ ...error, baseUrl: Option.some(config.baseUrl) }),
+    ),
   )
 
 /**
- * The session of an earlier life, if the server still knows it. It is kept alive from here on.
+ * Resumes an earlier session, if the server still has it, and keeps it alive from now on.
  *
  * @since 0.1.0
  * @category constructors
@@ -195,9 +212,9 @@ export const resume = (
     ),
   )
 
-/** More models or samplers than one life of a session makes. */
+/** More than the number of models or samplers that one run of a session creates. */
 const numbersOfALife = 1_000_000
-/** Each life takes a range of its own by chance: another client of the same session may be resumed at the same time. */
+/** Each run uses a random range, because another client of the same session may be resumed at the same time. */
 const lives = 2_000
 
 type Opened = Pick<typeof CreateSessionResponse.Type, "sessionId" | "infoMessage" | "warningMessage" | "errorMessage">
@@ -216,7 +233,7 @@ const open = <E>(
     const fetchDynamic = (retryPolicy: RetryPolicy.RetryPolicy) =>
       Effect.catchTag(
         call(Api.dynamicConfig, { sdkVersion: config.sdkVersion }, { retryPolicy }),
-        // A server that has no such endpoint has nothing to say.
+        // A server without this endpoint has no dynamic flags.
         "NotFound",
         () => Effect.succeed(defaultDynamic),
       )
@@ -226,7 +243,9 @@ const open = <E>(
     const kept = yield* Ref.make(false)
     const lost = yield* Deferred.make<never, SessionLost | ClientClosed>()
     let telemetry = Telemetry.off
-    /** Tells the server why, unless it knows the session no longer; then nobody waits any more. */
+    /**
+     * Finishes the session on the server, unless the server has already dropped it, and releases all waiting fibers.
+     */
     const end = (sessionId: string, exit: Exit.Exit<unknown, unknown>) =>
       Effect.gen(function* () {
         const known = yield* Deferred.poll(lost)
@@ -238,7 +257,7 @@ const open = <E>(
         yield* Deferred.fail(lost, new ClientClosed({ operation: "session" }))
       })
 
-    // From here on there is something to finish: an interruption must not come between.
+    // Prevents an interruption between the creation of the session and the registration of its finalizer.
     const { id, startedAt } = yield* Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
         const identified = Effect.flatMap(identify(call, config), (created) =>
@@ -259,13 +278,13 @@ const open = <E>(
 
     if (config.telemetry) telemetry = yield* Telemetry.make(id)
 
-    const heartbeats = new Watched<Heartbeat>({ silence: Duration.zero, failure: Option.none() })
+    const heartbeats = new ObservableValue<Heartbeat>({ silence: Duration.zero, failure: Option.none() })
     const sessionTimeout = Duration.toMillis(options.sessionTimeout ?? Duration.infinity)
     const lose = (reason: SessionLost["reason"], detail: string) =>
       Deferred.fail(lost, new SessionLost({ sessionId: id, reason, detail }))
 
-    // The time-out covers all of it: waiting for a token must not take the place of heartbeats. A defect counts as an
-    // answer that did not come, because a loop that dies here would let the session die unseen.
+    // The timeout covers everything, because waiting for a token must not displace heartbeats. A defect counts as a
+    // missing answer: if the loop died, the session would expire unnoticed.
     const timeouts = yield* Timeouts.make
     const interval = Duration.toMillis(heartbeatInterval)
     const timedOut = Effect.suspend(() => new Unavailable({ operation: "session_heartbeat", reason: "Timeout" }))
@@ -296,7 +315,7 @@ const open = <E>(
     let lastAnswer = startedAt
     let missed = 0
 
-    /** One heartbeat; tells whether there is a point in another. */
+    /** Sends one heartbeat and returns whether to continue. */
     const beat: Effect.Effect<boolean> = Effect.matchEffect(ask, {
       onSuccess: () => {
         heartbeats.set({ silence: Duration.zero, failure: Option.none() })
@@ -313,7 +332,7 @@ const open = <E>(
             yield* lose("Gone", failure.detail)
             return false
           }
-          // One miss proves nothing: the machine may have slept.
+          // A single miss proves nothing: the machine may have been asleep.
           if (missed > 0 && now - lastAnswer >= sessionTimeout) {
             yield* lose("Silent", failure.message)
             return false
@@ -321,7 +340,7 @@ const open = <E>(
           if (Duration.greaterThan(silence, worryAfter)) {
             const since = Duration.format(silence)
             yield* logged(
-              Effect.logWarning(`Tinker: no answer to a heartbeat of session ${id} for ${since}: ${failure.message}`),
+              Effect.logWarning(`Tinker: no heartbeat response for session ${id} in ${since}: ${failure.message}`),
             )
           }
           missed++
@@ -329,14 +348,14 @@ const open = <E>(
         }),
     })
 
-    // Written once, not once for each: tests of long runs have thousands of them.
+    // Built once instead of once per iteration: long test runs have thousands of iterations.
     const beating: Effect.Effect<void> = Effect.flatMap(
       Effect.zipRight(time.clock.sleep(heartbeatInterval), beat),
       (goesOn) => (goesOn ? beating : Effect.void),
     )
     yield* beating.pipe(Effect.forkScoped, Effect.interruptible)
 
-    // A failure keeps what was known; the next turn comes anyway.
+    // A failure keeps the known values until the next refresh.
     const refresh = Effect.gen(function* () {
       const { refreshIntervalSec } = yield* Ref.get(dynamic)
       yield* Effect.sleep(Duration.max(Duration.seconds(refreshIntervalSec), shortestRefresh))
@@ -369,14 +388,14 @@ const open = <E>(
 const finish = (call: typeof Transport.Service.call, sessionId: string, exit: Exit.Exit<unknown, unknown>) => {
   const [type, detail] = reasonOf(exit)
   return call(Api.finishSession, { sessionId, reason: { type }, detail }).pipe(
-    // A finalizer can't be interrupted, and so not timed out, unless it says so.
+    // Finalizers are uninterruptible by default, which would disable the timeout.
     Effect.interruptible,
     Effect.timeout(finishTimeout),
-    Effect.catchAllCause((cause) => Effect.logDebug(`Tinker: session ${sessionId} was left without a finish`, cause)),
+    Effect.catchAllCause((cause) => Effect.logDebug(`Tinker: could not finish session ${sessionId}`, cause)),
   )
 }
 
-/** Why the scope closed. Of an error only its name is told: its words may hold what is nobody's business. */
+/** Returns why the scope closed. Only the name of an error is sent, because its message may contain private data. */
 const reasonOf = (exit: Exit.Exit<unknown, unknown>): readonly [FinishReason, string | null] => {
   if (Exit.isSuccess(exit)) return ["success", null]
   if (Cause.isInterruptedOnly(exit.cause)) return ["interrupted", null]
@@ -386,6 +405,8 @@ const reasonOf = (exit: Exit.Exit<unknown, unknown>): readonly [FinishReason, st
 }
 
 /**
+ * Provides a session. The layer is fresh: a layer memoized by reference would hand one tenant's credential to another.
+ *
  * @since 0.1.0
  * @category layers
  */

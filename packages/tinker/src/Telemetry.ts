@@ -1,6 +1,6 @@
 /**
- * The vendor's telemetry: when a session begins and ends, and which errors it met. It is off unless the configuration
- * turns it on, nobody ever waits for it, and what can't be delivered is dropped and counted.
+ * Sends vendor telemetry: the start and end of a session and the errors that occur in it. It is disabled unless the
+ * configuration enables it, it never delays other work, and events that cannot be delivered are dropped and counted.
  *
  * @since 0.1.0
  */
@@ -28,28 +28,28 @@ import { isUserError, type TrainingError } from "./TinkerError.ts"
 import { type Service as TransportService, Transport } from "./Transport.ts"
 
 /**
- * Of one session. To report is to put an event into a queue: it takes no time and can't fail.
+ * The telemetry of one session. Reporting only adds an event to a queue: it does not wait and cannot fail.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** Does it send anything? */
+  /** Whether events are sent. */
   readonly isOn: boolean
-  /** An error that a call of the SDK ended with. What is only the end of a client, or never left it, is not told. */
+  /** Reports an error of an SDK call. Errors that only end a client or that never left it are ignored. */
   readonly report: (error: TrainingError) => void
-  /** An event of your own. */
+  /** Reports a custom event. */
   readonly event: (name: string, data?: JsonObject, severity?: Severity) => void
-  /** Sends what is queued now. Given up after 5 seconds. */
+  /** Sends the queued events, for at most 5 seconds. */
   readonly flush: Effect.Effect<void>
-  /** The last event, and all that is still queued. Given up after 5 seconds. */
+  /** Reports the end of the session and sends all queued events, for at most 5 seconds. */
   readonly end: Effect.Effect<void>
-  /** How many events were lost: to a full queue, or to a server that did not take them. */
+  /** Returns the number of events lost to a full queue or to a server that did not accept them. */
   readonly dropped: Effect.Effect<number>
 }
 
 /**
- * Tells nothing to anybody.
+ * Disabled telemetry.
  *
  * @since 0.1.0
  * @category constructors
@@ -63,25 +63,25 @@ export const off: Service = {
   dropped: Effect.succeed(0),
 }
 
-/** In one request. */
+/** The maximum number of events per request. */
 const batchSize = 100
 const queueSize = 10_000
 const interval = Duration.seconds(10)
-/** A batch is sent so often, a second apart, and then dropped. */
+/** The number of attempts to send a batch, one second apart, before it is dropped. */
 const tries = 5
 const pause = Duration.seconds(1)
 const patience = Duration.seconds(5)
-/** Of one event, in characters. */
+/** The maximum size of the data of one event in characters. */
 const largestData = 16_384
 
-/** What every event has is added when it is queued. */
+/** The content of an event, before the fields that all events share are added. */
 type Content = TelemetryEvent extends infer E
   ? E extends TelemetryEvent
     ? Omit<E, "eventId" | "eventSessionIndex" | "timestamp">
     : never
   : never
 
-/** Is it worth telling? The end of a client is no error, and what is wrong with an input is the user's own business. */
+/** Checks whether to report an error. Closing a client is not an error, and invalid input concerns only the user. */
 const isTold = (error: TrainingError): boolean => {
   switch (error._tag) {
     case "ClientClosed":
@@ -94,7 +94,7 @@ const isTold = (error: TrainingError): boolean => {
   }
 }
 
-/** A break of the order of requests is never the user's doing. */
+/** Checks whether the user caused an error. A broken request sequence is never the user's fault. */
 const isUsers = (error: TrainingError): boolean =>
   error._tag !== "SequenceBroken" && error._tag !== "JournalFailed" && isUserError(error)
 
@@ -112,7 +112,7 @@ const contentOf = (error: TrainingError): Content => {
   }
 }
 
-/** What JSON makes of it; nothing of what it has no word for, or too many. */
+/** Converts data to plain JSON; undefined if it is too large or cannot be represented. */
 const plain = (data: JsonObject): JsonObject | undefined => {
   try {
     const text = JSON.stringify(data)
@@ -123,7 +123,7 @@ const plain = (data: JsonObject): JsonObject | undefined => {
 }
 
 class Queue {
-  /** In the order in which they happened. */
+  /** In chronological order. */
   private readonly events: Array<TelemetryEvent> = []
   private index = 0
   dropped = 0
@@ -162,14 +162,14 @@ class Queue {
     return this.events.length
   }
 
-  /** Errors are without secrets already; an event of the user's may hold anything. */
+  /** Removes secrets. Errors contain none, but user events may contain anything. */
   private clean(content: Content): Content | undefined {
     switch (content.event) {
       case "UNHANDLED_EXCEPTION":
         return { ...content, errorMessage: this.redact(content.errorMessage) }
       case "GENERIC_EVENT": {
         const data = plain(content.eventData ?? {})
-        // It was an object of JSON, and keeps its shape.
+        // The value is a JSON object and redaction keeps its structure.
         const eventData = redactJson(data, this.redact) as JsonObject
         return data === undefined ? undefined : { ...content, eventName: this.redact(content.eventName), eventData }
       }
@@ -180,8 +180,7 @@ class Queue {
 }
 
 /**
- * Of this session, in the current scope. It begins with its first event; `end` has to be called before the scope
- * closes.
+ * Creates the telemetry of a session in the current scope and reports its start. Call `end` before the scope closes.
  *
  * @since 0.1.0
  * @category constructors
@@ -200,7 +199,7 @@ export const make = (
     let isOver = false
     let ended = false
 
-    /** Resent as it is, under one key: what arrived twice can be told. */
+    /** Retries use the same idempotency key, so that the server can detect duplicates. */
     const deliver = (events: ReadonlyArray<TelemetryEvent>): Effect.Effect<void> =>
       call(
         Api.telemetry,
@@ -215,7 +214,7 @@ export const make = (
         Effect.catchAllCause((cause) =>
           Effect.sync(() => {
             queue.dropped += events.length
-            // A server that has no such endpoint is not asked again.
+            // A server without this endpoint receives no further requests.
             isOver = Option.exists(Cause.failureOption(cause), ({ _tag }) => _tag === "NotFound")
           }),
         ),
@@ -256,7 +255,7 @@ export const make = (
   })
 
 /**
- * A transport that tells of every call that failed, but for those whose caller has a loop of its own.
+ * Wraps a transport to report failed calls, except those whose caller has its own retry loop.
  *
  * @internal
  */
@@ -274,8 +273,8 @@ export const observing = (telemetry: Service, transport: TransportService): Tran
     : transport
 
 /**
- * The end of a session: the last events go out beside its other farewells. Who succeeded waits for them, for 5 seconds at
- * most; a failure never does.
+ * Sends the last events while the session finishes. After a success, waits for them for at most 5 seconds; a failure
+ * never waits.
  *
  * @internal
  */
@@ -286,7 +285,7 @@ export const ending = <A, E>(
 ): Effect.Effect<A, E> =>
   telemetry.isOn
     ? Effect.gen(function* () {
-        // First, so that its request is on its way when the other one's is.
+        // Started first, so that both requests are sent at the same time.
         const last = yield* Effect.fork(Effect.interruptible(telemetry.end))
         yield* Effect.yieldNow()
         const result = yield* farewell

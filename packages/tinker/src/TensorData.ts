@@ -1,9 +1,9 @@
 /**
- * Tensors as users give them and as results hold them: a flat typed array with what it means. On the wire there are
- * two element types, float32 and int64; an int64 tensor is held narrow (`Int32Array`) where every element fits and is
- * widened while it is written.
+ * Represents tensors in requests and results: a flat typed array with its layout. The wire has two element types,
+ * float32 and int64. An int64 tensor is stored as `Int32Array` if every element fits, and is widened during
+ * serialization.
  *
- * Typed arrays of the right type are held, not copied and not looked into; anything else is converted once.
+ * Typed arrays of the right type are used without copying or checking; anything else is converted once.
  *
  * @since 0.1.0
  */
@@ -25,31 +25,37 @@ import {
 } from "./internal/util/TokenChecks.ts"
 
 /**
+ * The unique identifier of tensors.
+ *
  * @since 0.1.0
  * @category symbols
  */
 export const TypeId: unique symbol = Symbol.for("effect-tinker/TensorData")
 
 /**
+ * The type of {@link TypeId}.
+ *
  * @since 0.1.0
  * @category symbols
  */
 export type TypeId = typeof TypeId
 
 /**
+ * The element type of a tensor.
+ *
  * @since 0.1.0
  * @category models
  */
 export type Dtype = "float32" | "int64"
 
 /**
- * Where the elements of a sparse tensor of two dimensions belong: compressed sparse rows.
+ * The positions of the elements of a two-dimensional sparse tensor in compressed sparse row format.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Sparse {
-  /** `rows + 1` positions: row `r` is held from `crowIndices[r]` up to `crowIndices[r + 1]`. */
+  /** `rows + 1` positions: row `r` extends from `crowIndices[r]` up to but not including `crowIndices[r + 1]`. */
   readonly crowIndices: Int32Array
   /** The column of each element. */
   readonly colIndices: Int32Array
@@ -57,12 +63,14 @@ export interface Sparse {
 
 interface Layout {
   readonly [TypeId]: TypeId
-  /** Without a shape none is sent; a sparse tensor always has one. */
+  /** The dimensions. If undefined, none are sent; a sparse tensor always has a shape. */
   readonly shape: ReadonlyArray<number> | undefined
   readonly sparse: Sparse | undefined
 }
 
 /**
+ * A tensor with float32 elements.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -72,6 +80,8 @@ export interface Float32Tensor extends Layout {
 }
 
 /**
+ * A tensor with int64 elements.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -81,14 +91,16 @@ export interface Int64Tensor extends Layout {
 }
 
 /**
+ * The tensor type for an element type.
+ *
  * @since 0.1.0
  * @category models
  */
 export type OfDtype<D extends Dtype> = Extract<Float32Tensor | Int64Tensor, { readonly dtype: D }>
 
 /**
- * What an int64 tensor can be made of. Numbers must be integers within ±(2^53 - 1); `BigInt64Array` is the exact way
- * to say more.
+ * The accepted values for an int64 tensor. Numbers must be integers within ±(2^53 - 1); use `BigInt64Array` for larger
+ * values.
  *
  * @since 0.1.0
  * @category models
@@ -96,8 +108,8 @@ export type OfDtype<D extends Dtype> = Extract<Float32Tensor | Int64Tensor, { re
 export type Ints = ReadonlyArray<number> | ReadonlyArray<ReadonlyArray<number>> | SmallIntegers | BigInt64Array
 
 /**
- * What a float32 tensor can be made of. NaN and infinities are numbers like any other; only JSON can't say them. A
- * finite number that a float32 would make infinite (from about 3.4e38) is refused.
+ * The accepted values for a float32 tensor. NaN and infinities are valid, although JSON cannot represent them. A finite
+ * number that overflows float32 (from about 3.4e38) is rejected.
  *
  * @since 0.1.0
  * @category models
@@ -105,7 +117,7 @@ export type Ints = ReadonlyArray<number> | ReadonlyArray<ReadonlyArray<number>> 
 export type Floats = Exclude<Ints, BigInt64Array> | Float32Array | Float64Array
 
 /**
- * What is accepted where a tensor is asked for.
+ * The accepted forms of a tensor.
  *
  * @since 0.1.0
  * @category models
@@ -113,6 +125,8 @@ export type Floats = Exclude<Ints, BigInt64Array> | Float32Array | Float64Array
 export type Input<D extends Dtype = Dtype> = OfDtype<D> | { float32: Floats; int64: Ints }[D]
 
 /**
+ * Options of the tensor constructors.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -127,6 +141,8 @@ interface DataOf {
 }
 
 /**
+ * Checks whether a value is a tensor.
+ *
  * @since 0.1.0
  * @category refinements
  */
@@ -134,7 +150,8 @@ export const isTensorData = (value: unknown): value is Float32Tensor | Int64Tens
   Predicate.hasProperty(value, TypeId)
 
 /**
- * A float32 tensor. Doubles are rounded. Flat values have the shape that is given, or none; rows bring their own.
+ * Creates a float32 tensor. Doubles are rounded. Flat values have the given shape or none; nested rows define their
+ * own.
  *
  * @since 0.1.0
  * @category constructors
@@ -142,8 +159,8 @@ export const isTensorData = (value: unknown): value is Float32Tensor | Int64Tens
 export const float32 = (values: Floats, options?: Options): Result<Float32Tensor> => make("float32", values, options)
 
 /**
- * An int64 tensor. Flat values have the shape that is given, or none; rows bring their own. A number that is no
- * integer, or beyond ±(2^53 - 1) where doubles skip integers, is refused: give a `BigInt64Array` instead.
+ * Creates an int64 tensor. Flat values have the given shape or none; nested rows define their own. Numbers that are not
+ * integers or exceed ±(2^53 - 1) are rejected: use a `BigInt64Array` instead.
  *
  * @since 0.1.0
  * @category constructors
@@ -151,8 +168,8 @@ export const float32 = (values: Floats, options?: Options): Result<Float32Tensor
 export const int64 = (values: Ints, options?: Options): Result<Int64Tensor> => make("int64", values, options)
 
 /**
- * What was given where a tensor was asked for, as a tensor: a `TensorData` unchanged, flat values with the shape
- * `[length]`. `path` names the value in errors.
+ * Converts an accepted value to a tensor: a tensor is returned unchanged, flat values get the shape `[length]`. `path`
+ * names the value in errors.
  *
  * @since 0.1.0
  * @category constructors
@@ -188,7 +205,7 @@ const make = <D extends Dtype>(
   return build(dtype, data.right, shape, { crowIndices: crowIndices.right, colIndices: colIndices.right }, path)
 }
 
-/** The last step of every constructor: data, shape and indices must agree. */
+/** The last step of every constructor: checks that data, shape and indices are consistent. */
 const build = <D extends Dtype>(
   dtype: D,
   data: DataOf[D],
@@ -198,13 +215,13 @@ const build = <D extends Dtype>(
 ): Result<OfDtype<D>> => {
   const problem = layoutProblem(data.length, shape, sparse)
   return problem === undefined
-    ? // The compiler can't follow that `DataOf[D]` and `D` make an `OfDtype<D>`.
+    ? // The compiler cannot infer that `DataOf[D]` and `D` form an `OfDtype<D>`.
       Either.right({ [TypeId]: TypeId, dtype, data, shape, sparse } as unknown as OfDtype<D>)
     : invalid(path + problem.at, problem.says)
 }
 
 /**
- * For who has seen to it that they agree.
+ * Creates a tensor whose data and shape are known to be consistent.
  *
  * @internal
  */
@@ -220,9 +237,9 @@ const layoutProblem = (
 ): { readonly at: string; readonly says: string } | undefined => {
   if (shape !== undefined) {
     if (!Array.isArray(shape) || !shape.every((size) => Number.isSafeInteger(size) && size >= 0))
-      return { at: ".shape", says: "expected integers that are not negative" }
+      return { at: ".shape", says: "expected non-negative integers" }
     if (sparse === undefined && product(shape) !== length)
-      return { at: ".shape", says: `[${shape.join(", ")}] holds ${product(shape)} elements, got ${length}` }
+      return { at: ".shape", says: `[${shape.join(", ")}] has ${product(shape)} elements, got ${length}` }
   }
   return sparse === undefined ? undefined : sparseProblem(length, shape, sparse)
 }
@@ -230,25 +247,25 @@ const layoutProblem = (
 const sparseProblem = (length: number, shape: ReadonlyArray<number> | undefined, sparse: Sparse) => {
   const [rows, columns, ...more] = shape ?? []
   if (rows === undefined || columns === undefined || more.length > 0)
-    return { at: ".shape", says: "a sparse tensor needs a shape of two dimensions" }
+    return { at: ".shape", says: "a sparse tensor requires a two-dimensional shape" }
   const { crowIndices, colIndices } = sparse
   if (crowIndices.length !== rows + 1)
-    return { at: ".sparse.crowIndices", says: `expected ${rows + 1} (rows + 1), got ${crowIndices.length}` }
+    return { at: ".sparse.crowIndices", says: `expected ${rows + 1} values (rows + 1), got ${crowIndices.length}` }
   if (colIndices.length !== length)
     return {
       at: ".sparse.colIndices",
-      says: `expected one for each of the ${length} elements, got ${colIndices.length}`,
+      says: `expected one value per element (${length}), got ${colIndices.length}`,
     }
   let next = 0
   for (const [row, position] of crowIndices.entries()) {
     if (position < next || (row === 0 && position !== 0))
-      return { at: `.sparse.crowIndices[${row}]`, says: "expected positions that start at 0 and never fall" }
+      return { at: `.sparse.crowIndices[${row}]`, says: "expected non-decreasing positions starting at 0" }
     for (let before = -1; next < position; next++) {
       const column = colIndices[next] ?? columns
       if (column <= before || column >= columns)
         return {
           at: `.sparse.colIndices[${next}]`,
-          says: `expected columns below ${columns} that rise in their row, got ${colIndices[next]}`,
+          says: `expected increasing columns below ${columns} within a row, got ${colIndices[next]}`,
         }
       before = column
     }
@@ -265,7 +282,7 @@ interface Rows {
   readonly shape: readonly [number, number]
 }
 
-/** Nested values as rows of one length; nothing for flat ones. */
+/** Returns nested values as rows of equal length, or undefined for flat values. */
 const rowsOf = (values: unknown, path: string): Result<Rows | undefined> => {
   if (!Array.isArray(values)) {
     return isFlat(values)
@@ -278,10 +295,10 @@ const rowsOf = (values: unknown, path: string): Result<Rows | undefined> => {
   const odd = rows.findIndex((row) => !isFlat(row) || row.length !== columns)
   return odd < 0
     ? Either.right({ rows: rows.filter(isFlat), shape: [rows.length, columns] })
-    : invalid(`${path}[${odd}]`, `expected a row of ${columns} numbers, as the first one`)
+    : invalid(`${path}[${odd}]`, `expected a row of ${columns} numbers, like the first row`)
 }
 
-/** Where the first element is that does not fit, and what it is. */
+/** Returns the position and value of the first invalid element. */
 const firstBad = (flat: Flat, nested: Rows | undefined, first: (row: Flat) => number) => {
   if (nested === undefined) {
     const bad = first(flat)
@@ -299,7 +316,7 @@ const copy = <Target extends Float32Array | Float64Array | Int32Array>(
   flat: Flat,
   nested: Rows | undefined,
 ): Target => {
-  // Only numbers come here: they were checked.
+  // All elements were checked to be numbers.
   const set = (row: Flat, at: number) => target.set(row as ArrayLike<number>, at)
   if (nested === undefined) set(flat, 0)
   else for (const [index, row] of nested.rows.entries()) set(row, index * nested.shape[1])
@@ -341,7 +358,7 @@ const indices = (values: unknown, path: string): Result<Int32Array> => {
 }
 
 /**
- * How many elements the tensor has, those a sparse one leaves out included.
+ * Returns the number of elements, including the implicit zeros of a sparse tensor.
  *
  * @since 0.1.0
  * @category getters
@@ -350,8 +367,8 @@ export const length = (self: TensorData): number =>
   self.sparse === undefined ? self.data.length : product(self.shape ?? [])
 
 /**
- * The element at a position: one index for each dimension, or one into the flat values. An integer beyond ±(2^53 - 1)
- * comes as a bigint, so it is exact always.
+ * Returns the element at a position: one index per dimension, or a single flat index. Integers beyond ±(2^53 - 1) are
+ * returned as bigint, so the result is always exact.
  *
  * @since 0.1.0
  * @category getters
@@ -370,7 +387,7 @@ export const at: {
       return Option.some(found < 0 ? 0 : (self.data[from + found] ?? 0))
     }),
   )
-  // The second overload tells of bigints; the first one never sees an int64 tensor.
+  // The second overload includes bigint; the first one never receives an int64 tensor.
   return Option.map(element, simplest) as Option.Option<number>
 }
 
@@ -392,9 +409,9 @@ const simplest = (value: number | bigint): number | bigint => {
 }
 
 /**
- * All elements as numbers, row by row, with zeros where a sparse tensor holds nothing. Fails for an int64 tensor with
- * an element beyond ±(2^53 - 1), which no number can say (`data` holds it exactly), and for a sparse tensor of more
- * than 2^24 elements. `path` names the tensor in errors.
+ * Returns all elements as numbers, row by row, including the zeros of a sparse tensor. Fails for an int64 tensor with
+ * an element beyond ±(2^53 - 1), which is exact only in `data`, and for a sparse tensor with more than 2^24 elements.
+ * `path` names the tensor in errors.
  *
  * @since 0.1.0
  * @category conversions
@@ -402,7 +419,7 @@ const simplest = (value: number | bigint): number | bigint => {
 export const toNumbers = (self: TensorData, path = "tensor"): Result<Array<number>> =>
   Either.flatMap(heldNumbers(self.data, path), (held) => {
     if (self.sparse === undefined) return Either.right(held)
-    if (length(self) > denseAtMost) return invalid(path, `too large to be dense: ${length(self)} elements`)
+    if (length(self) > denseAtMost) return invalid(path, `too large for a dense array: ${length(self)} elements`)
     const { crowIndices, colIndices } = self.sparse
     const columns = self.shape?.[1] ?? 0
     const dense = Array.from<number>({ length: length(self) }).fill(0)
@@ -420,13 +437,12 @@ const heldNumbers = (data: TensorData["data"], path: string): Result<Array<numbe
   const beyond = numbers.findIndex((number) => !Number.isSafeInteger(number))
   return beyond < 0
     ? Either.right(numbers)
-    : invalid(`${path}[${beyond}]`, `${data[beyond]} is beyond ±(2^53 - 1), where numbers are no longer exact`)
+    : invalid(`${path}[${beyond}]`, `${data[beyond]} exceeds ±(2^53 - 1) and cannot be represented exactly as a number`)
 }
 
 /**
- * The same tensor as compressed sparse rows where that is smaller: two dimensions and
- * `(rows + 1) + 2 * nonzero < rows * columns`. Any other tensor comes back unchanged. Nothing is ever made sparse
- * without this call.
+ * Converts a tensor to compressed sparse rows if that is smaller: two dimensions and `(rows + 1) + 2 * nonzero < rows *
+ * columns`. Any other tensor is returned unchanged. Tensors become sparse only through this call.
  *
  * @since 0.1.0
  * @category conversions
@@ -455,7 +471,7 @@ const pick = (data: TensorData["data"], positions: ReadonlyArray<number>): Tenso
       : Float32Array.from(positions, (position) => data[position] ?? 0)
 
 /**
- * A tensor on the JSON wire.
+ * The JSON format of a tensor.
  *
  * @since 0.1.0
  * @category schemas
@@ -469,14 +485,16 @@ export interface TensorJson {
 }
 
 /**
+ * A tensor.
+ *
  * @since 0.1.0
  * @category models
  */
 export type TensorData = Float32Tensor | Int64Tensor
 
 /**
- * The JSON form. The values are checked in one loop, not element by element through a schema. JSON has no NaN: servers
- * write `null` for it, and so do we; infinities and integers beyond ±(2^53 - 1) can't be encoded or decoded.
+ * The JSON schema of a tensor. Values are validated in one loop instead of one schema check per element. NaN is written
+ * as `null`, as servers do; infinities and integers beyond ±(2^53 - 1) cannot be encoded or decoded.
  *
  * @since 0.1.0
  * @category schemas
@@ -509,7 +527,7 @@ const fromJson = (json: TensorJson): Result<TensorData> => {
   const crowIndices = json.sparse_crow_indices ?? undefined
   const colIndices = json.sparse_col_indices ?? undefined
   if ((crowIndices === undefined) !== (colIndices === undefined))
-    return invalid("sparse_crow_indices", "expected both kinds of indices or none")
+    return invalid("sparse_crow_indices", "expected both kinds of indices or neither")
   const values: ReadonlyArray<number> =
     json.dtype === "float32" && json.data.includes(null)
       ? json.data.map((value) => value ?? Number.NaN)
@@ -531,7 +549,7 @@ const toJson = (tensor: TensorData): Result<TensorJson> =>
     const data: Array<number | null> = numbers
     for (const [index, value] of numbers.entries()) {
       if (Number.isFinite(value)) continue
-      if (!Number.isNaN(value)) return invalid(`tensor[${index}]`, "JSON can't say Infinity")
+      if (!Number.isNaN(value)) return invalid(`tensor[${index}]`, "JSON cannot represent Infinity")
       data[index] = null
     }
     return Either.right({

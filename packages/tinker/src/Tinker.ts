@@ -1,6 +1,5 @@
 /**
- * All of the SDK for one configuration, on whatever `HttpClient` there is: the clients, and what they stand on, each
- * made once.
+ * Provides all clients of the SDK and their shared services for one configuration, on top of any `HttpClient`.
  *
  * @since 0.1.0
  */
@@ -23,7 +22,7 @@ import type { InvalidConfig, Unauthorized } from "./TinkerError.ts"
 import * as Transport from "./Transport.ts"
 
 /**
- * What a program finds around it.
+ * The services that {@link layer} provides.
  *
  * @since 0.1.0
  * @category models
@@ -41,7 +40,7 @@ export type Tinker =
   | Host
 
 /**
- * What it is made of.
+ * The services that {@link layer} requires.
  *
  * @since 0.1.0
  * @category models
@@ -49,7 +48,7 @@ export type Tinker =
 export type Environment = TinkerConfig | RateLimiter | HttpClient.HttpClient
 
 /**
- * In the current scope. Nothing is sent: the session is opened by the first who needs it.
+ * Creates all services in the current scope. Sends nothing: the session is opened by the first operation that needs it.
  *
  * @since 0.1.0
  * @category constructors
@@ -84,7 +83,8 @@ export const make = (
   })
 
 /**
- * Made anew wherever it is used, as everything that depends on a configuration.
+ * Provides all services. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
+ * another.
  *
  * @since 0.1.0
  * @category layers

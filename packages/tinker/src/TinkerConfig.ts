@@ -1,6 +1,6 @@
 /**
- * The configuration of one client: an immutable value, never a global. `layer(values)` for programs that know it,
- * `layerConfig` for those that read the environment. No other module reads the environment.
+ * The configuration of a client: an immutable value, never global. Use `layer(values)` to pass values and `layerConfig`
+ * to read the environment. No other module reads the environment.
  *
  * @since 0.1.0
  */
@@ -21,42 +21,44 @@ import { InvalidConfig } from "./TinkerError.ts"
 import { version } from "./protocol/Version.ts"
 
 /**
+ * A validated configuration.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   readonly baseUrl: BaseUrl.BaseUrl
-  /** At least one of the three is there. Which one a request uses is the business of `Credentials`. */
+  /** At least one of the three credentials is present. `Credentials` decides which one a request uses. */
   readonly apiKey: Option.Option<Redacted.Redacted<string>>
   readonly credentialCommand: Option.Option<Redacted.Redacted<string>>
   readonly credentialsFile: Option.Option<string>
-  /** Sent with every request to the server; never to another origin. What was given as `Redacted` is secret. */
+  /** Sent with every request to the server and never to another origin. Values given as `Redacted` are secret. */
   readonly headers: Readonly<Record<string, string | Redacted.Redacted<string>>>
   readonly projectId: Option.Option<string>
-  /** What the server is told where it asks for the SDK's version. */
+  /** The SDK version reported to the server. */
   readonly sdkVersion: string
   readonly tags: ReadonlyArray<string>
-  /** The vendor's telemetry. */
+  /** Whether vendor telemetry is enabled. */
   readonly telemetry: boolean
-  /** Whose requests these are, as metrics tell them apart. */
+  /** The tenant label of the metrics. */
   readonly tenant: Option.Option<string>
-  /** Are requests, tokens and waits counted, in Effect's metrics? */
+  /** Whether requests, tokens and waiting times are recorded in Effect's metrics. */
   readonly metrics: boolean
-  /** Is the server told the trace that a request belongs to? */
+  /** Whether the trace context is sent to the server. */
   readonly traceparent: boolean
-  /** The lowest level of the SDK's own log lines; none leaves it to the program's logger. */
+  /** The minimum level of the SDK's own log messages; none uses the program's logger settings. */
   readonly logLevel: Option.Option<LogLevel.LogLevel>
   readonly featureGates: ReadonlyArray<string>
-  /** For one attempt at an endpoint without a shorter time-out of its own. */
+  /** The timeout of one attempt, unless the endpoint has a shorter one. */
   readonly attemptTimeout: Duration.Duration
-  /** None: `RetryPolicy.make()`, with the server's own budget for a billing stop. */
+  /** The retry policy; none uses `RetryPolicy.make()` with the server's billing budget. */
   readonly retryPolicy: Option.Option<RetryPolicy>
-  /** An answer with more bytes than this, after decompression, is refused. */
+  /** The maximum size of a response in bytes, after decompression. */
   readonly maxResponseBytes: number
 }
 
 /**
- * What a program gives. Everything but a credential has a default.
+ * The settings of a configuration. Everything except a credential has a default.
  *
  * @since 0.1.0
  * @category models
@@ -64,40 +66,58 @@ export interface Service {
 export interface Values {
   readonly baseUrl?: string | undefined
   readonly apiKey?: Redacted.Redacted<string> | undefined
-  /** Run through a shell at each token exchange; its output is the credential. */
+  /** A shell command that prints the credential; it runs for each token exchange. */
   readonly credentialCommand?: Redacted.Redacted<string> | undefined
-  /** A file written by `tinker auth login`; used when there is neither a key nor a command. */
+  /** A file written by `tinker auth login`; used if there is neither a key nor a command. */
   readonly credentialsFile?: string | undefined
   readonly cloudflareAccess?:
     | { readonly clientId: Redacted.Redacted<string>; readonly clientSecret: Redacted.Redacted<string> }
     | undefined
   readonly headers?: Readonly<Record<string, string | Redacted.Redacted<string>>> | undefined
   readonly projectId?: string | undefined
-  /** Another version to tell the server, should it treat ours as an old release of its own SDK. */
+  /** The SDK version to report, in case the server treats this SDK as an old release of the reference SDK. */
   readonly sdkVersion?: string | undefined
   readonly tags?: ReadonlyArray<string> | undefined
   readonly telemetry?: boolean | undefined
-  /** A name, and no secret: it is a label of every metric. Default: `default`, and with `TinkerTenants` its own name. */
+  /**
+   * The label of every metric; must not be a secret. With `TinkerTenants` the default is the name of the tenant.
+   *
+   * @default "default"
+   */
   readonly tenant?: string | undefined
-  /** Default: no. */
+  /**
+   * Whether to record metrics.
+   *
+   * @default false
+   */
   readonly metrics?: boolean | undefined
-  /** Default: no. */
+  /**
+   * Whether to send the trace context to the server.
+   *
+   * @default false
+   */
   readonly traceparent?: boolean | undefined
   readonly logLevel?: LogLevel.LogLevel | undefined
   readonly featureGates?: ReadonlyArray<string> | undefined
-  /** `null`: no time-out. */
+  /**
+   * The timeout of one attempt. `null` disables it.
+   *
+   * @default "60 seconds"
+   */
   readonly attemptTimeout?: Duration.DurationInput | null | undefined
   readonly retryPolicy?: RetryPolicy | undefined
   readonly maxResponseBytes?: number | undefined
 }
 
 /**
+ * The service tag of the configuration.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class TinkerConfig extends Context.Tag("effect-tinker/TinkerConfig")<TinkerConfig, Service>() {}
 
-/** The names a setting is reported under: an option of `layer` or a variable of the environment. */
+/** The names under which settings are reported in errors: an option of `layer` or an environment variable. */
 const optionNames = {
   baseUrl: "baseUrl",
   apiKey: "apiKey",
@@ -114,7 +134,7 @@ const variableNames: typeof optionNames = {
 }
 
 /**
- * Is this a credential that Tinker issues? An API key starts with `tml-`, a JWT with `eyJ`.
+ * Returns why a value cannot be a Tinker credential, if it cannot. An API key starts with `tml-`, a JWT with `eyJ`.
  *
  * @since 0.1.0
  * @category predicates
@@ -124,37 +144,37 @@ export const problemWithCredential = (credential: Redacted.Redacted<string>): Op
   if (!value.startsWith("tml-") && !value.startsWith("eyJ")) {
     return Option.some("must start with 'tml-' (an API key) or 'eyJ' (a JWT)")
   }
-  // What a header can't carry would otherwise surface as an obscure transport error, or split the header.
-  return /^[\x21-\x7e]+$/.test(value) ? Option.none() : Option.some("holds a blank or a non-ASCII character")
+  // Invalid header characters would otherwise cause an obscure transport error or split the header.
+  return /^[\x21-\x7e]+$/.test(value) ? Option.none() : Option.some("contains whitespace or a non-ASCII character")
 }
 
 /**
- * What is wrong with the name of a tenant, if anything: it is shown wherever metrics are.
+ * Returns why a string cannot be the name of a tenant, if it cannot. The name is visible wherever metrics are.
  *
  * @since 0.1.0
  * @category predicates
  */
 export const problemWithTenant = (name: string): Option.Option<string> => {
-  if (name === "") return Option.some("is empty")
+  if (name === "") return Option.some("must not be empty")
   return redactor([])(name) === name
     ? Option.none()
-    : Option.some("reads like a credential, and the labels of metrics are not secret")
+    : Option.some("looks like a credential, but metric labels are not secret")
 }
 
 const isToken = (name: string) => /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)
 
 /**
- * What is wrong with a header, if anything: a name that is none, a character that it can't carry, or one that only
- * the SDK sets.
+ * Returns why a header cannot be sent, if it cannot: an invalid name, an invalid character, or a header reserved for
+ * the SDK.
  *
  * @since 0.1.0
  * @category predicates
  */
 export const problemWithHeader = (name: string, value: string | Redacted.Redacted<string>): Option.Option<string> => {
-  if (!isToken(name)) return Option.some("is not a header name")
-  if (name.toLowerCase() === "x-api-key") return Option.some("is set from the credential; give it as apiKey")
+  if (!isToken(name)) return Option.some("not a valid header name")
+  if (name.toLowerCase() === "x-api-key") return Option.some("reserved for the credential; use apiKey instead")
   return /[^\t\x20-\x7e\x80-\xff]/.test(Redacted.isRedacted(value) ? Redacted.value(value) : value)
-    ? Option.some("holds a character that a header can't carry")
+    ? Option.some("contains a character that is not allowed in a header")
     : Option.none()
 }
 
@@ -174,13 +194,24 @@ const decodeDuration = (
 ): Either.Either<Duration.Duration, InvalidConfig> => {
   if (input === null) return Either.right(Duration.infinity)
   return Option.match(Duration.decodeUnknown(input), {
-    onNone: () => Either.left(new InvalidConfig({ setting, problem: "is not a duration" })),
+    onNone: () => Either.left(new InvalidConfig({ setting, problem: "expected a duration" })),
     onSome: (duration) =>
       Duration.greaterThan(duration, Duration.zero)
         ? Either.right(duration)
-        : Either.left(new InvalidConfig({ setting, problem: "must be more than zero" })),
+        : Either.left(new InvalidConfig({ setting, problem: "must be greater than zero" })),
   })
 }
+
+/** Rejects a secret that an untyped program passes without `Redacted`. The message does not contain the value. */
+const checkSecret = (setting: string, value: unknown): Either.Either<void, InvalidConfig> =>
+  value === undefined || value === null || Redacted.isRedacted(value)
+    ? Either.void
+    : Either.left(
+        new InvalidConfig({
+          setting,
+          problem: `expected Redacted.make("…"), got ${typeof value === "object" ? "an object" : `a ${typeof value}`}`,
+        }),
+      )
 
 const fromValues = (values: Values, names: typeof optionNames): Either.Either<Service, InvalidConfig> =>
   Either.gen(function* () {
@@ -188,8 +219,12 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       values.baseUrl === undefined || values.baseUrl === ""
         ? BaseUrl.hosted
         : yield* BaseUrl.parse(values.baseUrl, names.baseUrl)
+    yield* checkSecret(names.apiKey, values.apiKey)
+    yield* checkSecret(names.credentialCommand, values.credentialCommand)
+    yield* checkSecret(names.cloudflareId, values.cloudflareAccess?.clientId)
+    yield* checkSecret(names.cloudflareSecret, values.cloudflareAccess?.clientSecret)
     const credentialCommand = Option.fromNullable(values.credentialCommand)
-    // A key of the wrong shape yields to a command, as in the reference; without one it is an error.
+    // As in the reference, an invalid key is ignored if there is a command; otherwise it is an error.
     const key = Option.fromNullable(values.apiKey)
     const problem = Option.flatMap(key, problemWithCredential)
     if (Option.isSome(problem) && Option.isNone(credentialCommand)) {
@@ -201,7 +236,7 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       return yield* Either.left(
         new InvalidConfig({
           setting: names.apiKey,
-          problem: `is not set, and neither is ${names.credentialCommand}; create a key in the Tinker console`,
+          problem: `not set, and ${names.credentialCommand} is not set either; create a key in the Tinker console`,
         }),
       )
     }
@@ -252,12 +287,16 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
   })
 
 /**
+ * Validates settings.
+ *
  * @since 0.1.0
  * @category constructors
  */
 export const make = (values: Values): Either.Either<Service, InvalidConfig> => fromValues(values, optionNames)
 
 /**
+ * Provides a configuration from settings.
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -268,7 +307,7 @@ export const layer = (values: Values): Layer.Layer<TinkerConfig, InvalidConfig> 
   )
 
 /**
- * The SDK's own log lines obey `logLevel`; the program's are not touched.
+ * Applies `logLevel` to the SDK's own log messages without affecting those of the program.
  *
  * @since 0.1.0
  * @category logging
@@ -281,7 +320,7 @@ export const logged =
       onSome: (level) => Effect.locally(effect, FiberRef.currentMinimumLogLevel, level),
     })
 
-/** An empty variable counts as unset, as in the reference. */
+/** As in the reference, an empty variable counts as unset. */
 const variable = (name: string) =>
   Config.string(name).pipe(
     Config.option,
@@ -341,7 +380,7 @@ const switches: Readonly<Record<string, boolean>> = {
   off: false,
 }
 
-/** One of some words, in any case; absent is undefined. */
+/** Looks up one of several words, ignoring case; undefined if absent. */
 const choose = <A>(
   setting: string,
   text: string | undefined,
@@ -355,8 +394,7 @@ const choose = <A>(
 }
 
 /**
- * From the environment, through Effect's `ConfigProvider`: the variables of the reference SDK. What `overrides` names
- * wins over its variable.
+ * Reads the variables of the reference SDK through Effect's `ConfigProvider`. `overrides` take precedence.
  *
  * @since 0.1.0
  * @category constructors
@@ -372,7 +410,7 @@ export const fromEnvironment = (overrides: Values = {}): Effect.Effect<Service, 
     if ((env.cloudflareId === undefined) !== (env.cloudflareSecret === undefined)) {
       return yield* new InvalidConfig({
         setting: env.cloudflareId === undefined ? "CLOUDFLARE_ACCESS_CLIENT_ID" : "CLOUDFLARE_ACCESS_CLIENT_SECRET",
-        problem: "is missing although the other half of the pair is set",
+        problem: "not set, but the other variable of the pair is",
       })
     }
     const home = env.home ?? env.userProfile
@@ -405,6 +443,8 @@ export const fromEnvironment = (overrides: Values = {}): Effect.Effect<Service, 
   })
 
 /**
+ * Provides a configuration from the environment. `overrides` take precedence.
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -1,56 +1,81 @@
 /**
- * The errors of the SDK: as few tags as a caller handles differently. `reason` says why, `operation`, `status` and
- * `requestId` say where.
+ * The errors of the SDK, with one tag for each case that callers handle differently. `reason` gives the cause;
+ * `operation`, `status` and `requestId` identify the request.
  *
  * @since 0.1.0
  */
 import * as Duration from "effect/Duration"
 import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
+
+/**
+ * The unique identifier shared by all errors of this module.
+ *
+ * @since 0.1.0
+ * @category symbols
+ */
+export const TypeId: unique symbol = Symbol.for("effect-tinker/TinkerError")
+
+/**
+ * The type of {@link TypeId}.
+ *
+ * @since 0.1.0
+ * @category symbols
+ */
+export type TypeId = typeof TypeId
 
 const absent = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalWith(schema, { as: "Option" }).pipe(Schema.withConstructorDefault(() => Option.none<A>()))
 
-/** Fields of every error that a request can end with. */
+/** The fields shared by all request errors. */
 const request = {
-  /** The endpoint's name on the wire, e.g. `optim_step`. */
+  /** The wire name of the endpoint, e.g. `optim_step`. */
   operation: Schema.String,
   status: absent(Schema.Number),
   requestId: absent(Schema.String),
-  /** The server's own words, shortened and without secrets; empty when it said nothing. */
+  /** The message of the server, shortened and without secrets; empty if there is none. */
   detail: Schema.optionalWith(Schema.String, { default: () => "" }),
-  /** What the server sent, parsed if it is JSON; without secrets and cut to 64 KiB. */
+  /** The response body, parsed if it is JSON, without secrets and truncated to 64 KiB. */
   body: absent(Schema.Unknown),
-  /** The server's `x-should-retry`, which overrules the classification by status. */
+  /** The server's `x-should-retry`, which overrides the classification by status. */
   shouldRetry: absent(Schema.Boolean),
-  /** The server's wish when to come back, from `retry-after-ms` or `Retry-After`. */
+  /** The delay requested by the server in `retry-after-ms` or `Retry-After`. */
   retryAfter: absent(Schema.Duration),
-  /** How often the request was sent, and for how long, until this error was given to the caller. */
+  /** The number of attempts and the total time until this error was reported. */
   attempts: Schema.optionalWith(Schema.Number, { default: () => 1 }),
   elapsed: Schema.optionalWith(Schema.Duration, { default: () => Duration.zero }),
   cause: Schema.optional(Schema.Defect),
 }
 
-const describe = (
-  what: string,
-  error: {
-    readonly operation: string
-    readonly status: Option.Option<number>
-    readonly requestId: Option.Option<string>
-    readonly detail: string
-    readonly attempts: number
-    readonly elapsed: Duration.Duration
-  },
-): string => {
-  const status = Option.match(error.status, { onNone: () => "", onSome: (status) => ` (HTTP ${status})` })
-  const id = Option.match(error.requestId, { onNone: () => "", onSome: (id) => ` [request ${id}]` })
-  const tries = error.attempts > 1 ? ` after ${error.attempts} attempts in ${Duration.format(error.elapsed)}` : ""
-  const words = error.detail === "" ? "" : `: ${error.detail}`
-  return `${error.operation} ${what}${status}${id}${tries}${words}`
+interface RequestFacts {
+  readonly operation: string
+  readonly status: Option.Option<number>
+  readonly requestId: Option.Option<string>
+  readonly detail: string
+  readonly attempts: number
+  readonly elapsed: Duration.Duration
 }
 
+/** Formats a message: what happened, status and request id, number of attempts, a hint, and the server's message. */
+const describe = (
+  what: string,
+  { attempts, detail, elapsed, operation, requestId, status }: RequestFacts,
+  { hint = "", reason = "" }: { readonly hint?: string; readonly reason?: string } = {},
+): string => {
+  const facts = [reason, Option.match(status, { onNone: () => "", onSome: (status) => `HTTP ${status}` })]
+  const code = facts.some((fact) => fact !== "") ? ` (${facts.filter((fact) => fact !== "").join(", ")})` : ""
+  const id = Option.match(requestId, { onNone: () => "", onSome: (id) => ` [request ${id}]` })
+  const tries = attempts > 1 ? ` after ${attempts} attempts in ${Duration.format(elapsed)}` : ""
+  return `${operation}${what}${code}${id}${tries}${hint}${detail === "" ? "" : `: ${detail}`}`
+}
+
+/** Formats a failed result. Its status is that of the poll (200), which would be misleading in the message. */
+const describeResult = (what: string, error: RequestFacts): string =>
+  describe(what, { ...error, status: Option.none() })
+
 /**
- * The configuration can't be used. `setting` names the variable or option; the value is never shown.
+ * The configuration is invalid. `setting` names the variable or option; the value is never shown.
  *
  * @since 0.1.0
  * @category errors
@@ -60,14 +85,16 @@ export class InvalidConfig extends Schema.TaggedError<InvalidConfig>("effect-tin
   { setting: Schema.String, problem: Schema.String, cause: Schema.optional(Schema.Defect) },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     return `${this.setting}: ${this.problem}`
   }
 }
 
 /**
- * A request that must not be sent as it is. Nothing was sent and no sequence number was used. `path` names the
- * offending part, e.g. `data[3].inputs.weights`.
+ * The input is invalid. Nothing was sent and no sequence number was used. `path` names the invalid part, e.g.
+ * `data[3].inputs.weights`.
  *
  * @since 0.1.0
  * @category errors
@@ -77,13 +104,15 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>("effect-tinke
   { path: Schema.String, problem: Schema.String, cause: Schema.optional(Schema.Defect) },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     return `${this.path}: ${this.problem}`
   }
 }
 
 /**
- * The credential was refused, or none could be obtained.
+ * The credential was rejected, or none could be obtained.
  *
  * @since 0.1.0
  * @category errors
@@ -93,13 +122,17 @@ export class Unauthorized extends Schema.TaggedError<Unauthorized>("effect-tinke
   { ...request, reason: Schema.Literal("Refused", "CredentialCommand", "CredentialFile") },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe(this.reason === "Refused" ? "was not authorized: check the API key" : "has no credential", this)
+    return this.reason === "Refused"
+      ? describe(" was not authorized", this, { hint: ": check the API key" })
+      : describe(" did not provide a credential", this)
   }
 }
 
 /**
- * The credential is known but may not do this.
+ * The credential is valid but lacks permission.
  *
  * @since 0.1.0
  * @category errors
@@ -109,27 +142,38 @@ export class Forbidden extends Schema.TaggedError<Forbidden>("effect-tinker/Tink
   request,
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("is forbidden for this key", this)
+    return describe(" is forbidden for this key", this)
   }
 }
 
 /**
- * What was named does not exist, or this server has no such endpoint.
+ * The requested resource does not exist, or the server does not have this endpoint.
  *
  * @since 0.1.0
  * @category errors
  */
-export class NotFound extends Schema.TaggedError<NotFound>("effect-tinker/TinkerError/NotFound")("NotFound", request) {
+export class NotFound extends Schema.TaggedError<NotFound>("effect-tinker/TinkerError/NotFound")("NotFound", {
+  ...request,
+  /** The base URL, for operations that every server has: their absence indicates a wrong base URL. */
+  baseUrl: absent(Schema.String),
+}) {
+  /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
   /** @since 0.1.0 */
   override get message(): string {
-    return describe("found nothing", this)
+    const hint = Option.match(this.baseUrl, {
+      onNone: () => "",
+      onSome: (url) => ` at ${url}: check the base URL`,
+    })
+    return describe(": not found", this, { hint })
   }
 }
 
 /**
- * The server will not do this, however often it is asked. `Conflict` is the one exception: it is retried where no
- * sequence number is involved.
+ * The server rejected the request permanently. Only `Conflict` is retried, where no sequence number is involved.
  *
  * @since 0.1.0
  * @category errors
@@ -151,13 +195,15 @@ export class RequestRejected extends Schema.TaggedError<RequestRejected>("effect
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("was rejected", this)
+    return this.reason === "UserCategory" ? describeResult(" was rejected", this) : describe(" was rejected", this)
   }
 }
 
 /**
- * Too many requests (429), and the budget for waiting is used up.
+ * The server limits the request rate (429), and the retry budget is used up.
  *
  * @since 0.1.0
  * @category errors
@@ -167,13 +213,15 @@ export class RateLimited extends Schema.TaggedError<RateLimited>("effect-tinker/
   request,
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("was rate limited", this)
+    return describe(" was rate limited", this)
   }
 }
 
 /**
- * Billing blocks the account (402), and the budget for waiting is used up.
+ * Billing blocks the account (402), and the waiting budget is used up.
  *
  * @since 0.1.0
  * @category errors
@@ -183,14 +231,16 @@ export class BillingPaused extends Schema.TaggedError<BillingPaused>("effect-tin
   request,
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe("is paused by billing: check the account's payment status", this)
+    return describe(" is blocked by billing", this, { hint: ": check the account's payment status" })
   }
 }
 
 /**
- * The server could not be reached or could not answer. Only with reason `Connect` is it certain that no byte of the
- * request left this machine.
+ * The server could not be reached or could not answer. Only the reason `Connect` guarantees that no part of the request
+ * was sent.
  *
  * @since 0.1.0
  * @category errors
@@ -203,26 +253,28 @@ export class Unavailable extends Schema.TaggedError<Unavailable>("effect-tinker/
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     switch (this.reason) {
       case "Connect":
-        return describe("could not connect", this)
+        return describe(" could not connect", this)
       case "Disconnected":
-        return describe("lost its connection", this)
+        return describe(" lost its connection", this)
       case "Timeout":
-        return describe("timed out", this)
+        return describe(" timed out", this)
       case "Pending":
-        return describe("was not answered in time by the server", this)
+        return describe(" was not answered in time by the server", this)
       case "ServerError":
-        return describe("failed on the server", this)
+        return describe(" failed on the server", this)
       case "EmptyBadRequest":
-        return describe("got an empty 400, which only a proxy sends", this)
+        return describe(" received an empty response, probably from a proxy", this)
     }
   }
 }
 
 /**
- * The answer is not what the protocol says: a bug here or there. `detail` holds the first bytes.
+ * The response violates the protocol, because of a bug in the server or in this SDK. `detail` contains its first bytes.
  *
  * @since 0.1.0
  * @category errors
@@ -234,13 +286,15 @@ export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>(
   reason: Schema.Literal("Schema", "NotJson", "NotProtobuf", "Empty", "TooLarge", "Encoding", "Redirect"),
 }) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe(`got an answer it can't read [${this.reason}]`, this)
+    return describe(": unexpected response", this, { reason: this.reason })
   }
 }
 
 /**
- * The scope that the client lived in is closed; nothing more will be sent.
+ * The client's scope is closed and nothing more is sent.
  *
  * @since 0.1.0
  * @category errors
@@ -250,14 +304,16 @@ export class ClientClosed extends Schema.TaggedError<ClientClosed>("effect-tinke
   { operation: Schema.String },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${this.operation} was given up: the client's scope is closed`
+    return `${this.operation} was canceled: the client's scope is closed`
   }
 }
 
 /**
- * The server knows the session no longer (`Gone`), or has not answered its heartbeats for as long as was allowed
- * (`Silent`). Its models are lost with it: start anew from a checkpoint.
+ * The session is lost: the server has dropped it (`Gone`), or its heartbeats were not answered for the allowed time
+ * (`Silent`). Its models are lost as well: start again from a checkpoint.
  *
  * @since 0.1.0
  * @category errors
@@ -267,30 +323,32 @@ export class SessionLost extends Schema.TaggedError<SessionLost>("effect-tinker/
   {
     sessionId: Schema.String,
     reason: Schema.Literal("Gone", "Silent"),
-    /** The server's own words, if it had any. */
+    /** The message of the server, if any. */
     detail: Schema.optionalWith(Schema.String, { default: () => "" }),
-    /** Where to go on from, if a journal tells. */
+    /** The checkpoint to continue from, if a journal recorded one. */
     lastCheckpoint: absent(Schema.String),
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    const why = this.reason === "Gone" ? "is gone" : "does not answer any more"
+    const why = this.reason === "Gone" ? "no longer exists" : "is not responding"
     const from = Option.match(this.lastCheckpoint, {
       onNone: () => "",
-      onSome: (path) => `; the last checkpoint is ${path}`,
+      onSome: (path) => `; last checkpoint: ${path}`,
     })
     return `session ${this.sessionId} ${why}${this.detail === "" ? "" : `: ${this.detail}`}${from}`
   }
 }
 
-/** Fields of every error that tells how long a result was waited for. */
+/** The fields shared by the errors of waiting for a result. */
 const waiting = {
-  /** Empty if it was never accepted. */
+  /** Empty if the request was never accepted. */
   requestId: Schema.String,
-  /** What was asked for, by the wire's name of its result, e.g. `ForwardBackward`. */
+  /** The wire name of the result type, e.g. `ForwardBackward`. */
   requestType: Schema.String,
-  /** The last thing that is known of its place in the queue. */
+  /** The last known queue state. */
   queueState: Schema.String,
   age: Schema.Duration,
   iterations: Schema.Number,
@@ -309,8 +367,8 @@ const describeWait = (
   `${wait.requestType}${wait.requestId === "" ? "" : ` [request ${wait.requestId}]`} ${what} after ${Duration.format(wait.age)} and ${wait.iterations} polls; last queue state: ${wait.queueState}`
 
 /**
- * The server accepted the request and could not do it (`Server`, `Unknown`: the category it gave), or the fiber that
- * waited for the result died (`PollerDied`, with the `cause`). Whether to ask again is the caller's decision.
+ * The server accepted the request but failed to process it (`Server` or `Unknown`, the category it reported), or the
+ * fiber polling for the result died (`PollerDied`, with its `cause`). The caller decides whether to retry.
  *
  * @since 0.1.0
  * @category errors
@@ -320,13 +378,18 @@ export class RequestFailed extends Schema.TaggedError<RequestFailed>("effect-tin
   { ...request, reason: Schema.Literal("Server", "Unknown", "PollerDied") },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describe(this.reason === "PollerDied" ? "lost the fiber that waited for its result" : "failed", this)
+    return describeResult(
+      this.reason === "PollerDied" ? " failed: the fiber polling for its result died" : " failed",
+      this,
+    )
   }
 }
 
 /**
- * The server no longer knows the promise of this result. What was asked for was accepted; only its result is lost.
+ * The server no longer has the result. The request was accepted; only its result is lost.
  *
  * @since 0.1.0
  * @category errors
@@ -336,18 +399,22 @@ export class PromiseExpired extends Schema.TaggedError<PromiseExpired>("effect-t
   { ...waiting, detail: Schema.optionalWith(Schema.String, { default: () => "" }) },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${describeWait("was forgotten by the server", this)}${this.detail === "" ? "" : `: ${this.detail}`}`
+    return `${describeWait("expired on the server", this)}${this.detail === "" ? "" : `: ${this.detail}`}`
   }
 }
 
 /**
- * Nothing changed for longer than was allowed.
+ * The request made no progress for longer than allowed.
  *
  * @since 0.1.0
  * @category errors
  */
 export class Stalled extends Schema.TaggedError<Stalled>("effect-tinker/TinkerError/Stalled")("Stalled", waiting) {
+  /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
   /** @since 0.1.0 */
   override get message(): string {
     return describeWait("made no progress", this)
@@ -355,7 +422,7 @@ export class Stalled extends Schema.TaggedError<Stalled>("effect-tinker/TinkerEr
 }
 
 /**
- * The result was not there in the time that was set for it.
+ * The result was not available before the deadline.
  *
  * @since 0.1.0
  * @category errors
@@ -364,15 +431,17 @@ export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
   "effect-tinker/TinkerError/DeadlineExceeded",
 )("DeadlineExceeded", waiting) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return describeWait("was not done in time", this)
+    return describeWait("exceeded its deadline", this)
   }
 }
 
 /**
- * The numbers of a model's requests can't go on. `applied` tells what became of request `seq`: `no`, `unknown`, or
- * `partial` if only some pieces of a batch were accepted. Requests that were acknowledged before still give their
- * results. Start anew from `lastCheckpoint`; after `partial`, loading a checkpoint or `acceptPartial` is enough.
+ * The request sequence of a model cannot continue. `applied` states whether request `seq` took effect: `no`, `unknown`,
+ * or `partial` if only some chunks of a batch were accepted. Requests acknowledged before still return their results.
+ * Start again from `lastCheckpoint`; after `partial`, loading a checkpoint or `acceptPartial` is sufficient.
  *
  * @since 0.1.0
  * @category errors
@@ -380,36 +449,38 @@ export class DeadlineExceeded extends Schema.TaggedError<DeadlineExceeded>(
 export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-tinker/TinkerError/SequenceBroken")(
   "SequenceBroken",
   {
-    /** What was being sent when it broke. */
+    /** The operation during which the sequence broke. */
     operation: Schema.String,
     seq: Schema.Number,
     applied: Schema.Literal("no", "partial", "unknown"),
-    /** The highest number that the server acknowledged; 0 if none. */
+    /** The highest number acknowledged by the server; 0 if none. */
     acknowledged: Schema.Number,
-    /** The newest state that was saved or loaded by this client. */
+    /** The latest state saved or loaded by this client. */
     lastCheckpoint: absent(Schema.String),
     detail: Schema.optionalWith(Schema.String, { default: () => "" }),
     cause: Schema.optional(Schema.Defect),
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
     const what = {
-      no: "was not accepted, and its number can't be used",
-      partial: "was accepted only in part",
-      unknown: "may have been applied or not",
+      no: "was not accepted and its number cannot be used",
+      partial: "was accepted only partially",
+      unknown: "may or may not have been applied",
     }[this.applied]
     const from = Option.match(this.lastCheckpoint, {
-      onNone: () => "no checkpoint was saved",
-      onSome: (path) => `the last checkpoint is ${path}`,
+      onNone: () => "no checkpoint saved",
+      onSome: (path) => `last checkpoint: ${path}`,
     })
     const words = this.detail === "" ? "" : `: ${this.detail}`
-    return `${this.operation} with number ${this.seq} ${what}; ${from}${words}`
+    return `${this.operation} (seq ${this.seq}) ${what}; ${from}${words}`
   }
 }
 
 /**
- * What must survive the process could not be written down or read. Nothing was sent.
+ * The journal could not be written or read. Nothing was sent.
  *
  * @since 0.1.0
  * @category errors
@@ -417,20 +488,22 @@ export class SequenceBroken extends Schema.TaggedError<SequenceBroken>("effect-t
 export class JournalFailed extends Schema.TaggedError<JournalFailed>("effect-tinker/TinkerError/JournalFailed")(
   "JournalFailed",
   {
-    /** `Locked`: another process has it open. `Corrupt`: what is there can't be a journal. */
+    /** `Locked`: another process has the journal open. `Corrupt`: the content is not a journal. */
     reason: Schema.Literal("Write", "Read", "Locked", "Corrupt", "Empty"),
     detail: Schema.String,
     cause: Schema.optional(Schema.Defect),
   },
 ) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `the journal failed [${this.reason}]: ${this.detail}`
+    return `journal failure (${this.reason}): ${this.detail}`
   }
 }
 
 /**
- * A file could not be read or written. Nothing is wrong with the server.
+ * A local file could not be read or written.
  *
  * @since 0.1.0
  * @category errors
@@ -442,13 +515,15 @@ export class FileFailed extends Schema.TaggedError<FileFailed>("effect-tinker/Ti
   cause: Schema.optional(Schema.Defect),
 }) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${this.path} [${this.reason}]: ${this.detail}`
+    return `${this.path} (${this.reason}): ${this.detail}`
   }
 }
 
 /**
- * What was downloaded is not the file: it has another length, or another checksum. Nothing of it is kept.
+ * A download does not match the expected length or checksum. Its data was discarded.
  *
  * @since 0.1.0
  * @category errors
@@ -460,13 +535,15 @@ export class Corrupted extends Schema.TaggedError<Corrupted>("effect-tinker/Tink
   actual: Schema.String,
 }) {
   /** @since 0.1.0 */
+  readonly [TypeId]: TypeId = TypeId
+  /** @since 0.1.0 */
   override get message(): string {
-    return `${this.path} is corrupt [${this.reason}]: expected ${this.expected}, got ${this.actual}`
+    return `${this.path} is corrupt (${this.reason}): expected ${this.expected}, got ${this.actual}`
   }
 }
 
 /**
- * Everything that one HTTP request to a Tinker server can end with.
+ * The errors of a single HTTP request to a Tinker server.
  *
  * @since 0.1.0
  * @category errors
@@ -482,13 +559,15 @@ export type RequestError =
   | UnexpectedResponse
 
 /**
+ * The errors of an API call: invalid configuration or input, a closed client, or a failed request.
+ *
  * @since 0.1.0
  * @category errors
  */
 export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestError
 
 /**
- * Everything that waiting for a result can end with.
+ * The errors of waiting for a result.
  *
  * @since 0.1.0
  * @category errors
@@ -496,7 +575,7 @@ export type TinkerError = InvalidConfig | InvalidInput | ClientClosed | RequestE
 export type FutureError = TinkerError | RequestFailed | PromiseExpired | Stalled | DeadlineExceeded | SessionLost
 
 /**
- * Everything that submitting a numbered request of a model can end with.
+ * The errors of submitting a numbered request of a model.
  *
  * @since 0.1.0
  * @category errors
@@ -504,32 +583,48 @@ export type FutureError = TinkerError | RequestFailed | PromiseExpired | Stalled
 export type SubmitError = TinkerError | SequenceBroken | SessionLost | JournalFailed
 
 /**
- * Everything that an operation on a model can end with, from its submission to its result.
+ * The errors of an operation on a model, from submission to result.
  *
  * @since 0.1.0
  * @category errors
  */
 export type TrainingError = SubmitError | FutureError
 
+/**
+ * Any error of this module.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type AnyTinkerError = TrainingError | FileFailed | Corrupted
+
+/**
+ * Checks whether a value is an error of this module.
+ *
+ * @since 0.1.0
+ * @category guards
+ */
+export const isTinkerError = (u: unknown): u is AnyTinkerError => Predicate.hasProperty(u, TypeId)
+
 export {
   /**
-   * Checks whether sending the same request again may get another response. `x-should-retry` decides first.
+   * Checks whether retrying the same request may succeed. `x-should-retry` takes precedence.
    *
    * @since 0.1.0
    * @category classification
    */
   isRetryable,
   /**
-   * Checks whether billing blocks the account. Waiting helps, on a budget of its own, unless the server says whether
-   * to retry.
+   * Checks whether billing blocks the account. Such requests are retried with a separate budget, unless the server
+   * specifies otherwise.
    *
    * @since 0.1.0
    * @category classification
    */
   isBillingStop,
   /**
-   * Checks whether the caller has to change something: bad configuration or input, any 4xx but 408, and failed results
-   * of category `user`.
+   * Checks whether the caller has to change something: invalid configuration or input, any 4xx except 408, and failed
+   * results of category `user`.
    *
    * @since 0.1.0
    * @category classification

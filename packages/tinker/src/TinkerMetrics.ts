@@ -1,6 +1,7 @@
 /**
- * What is counted, in Effect's own metrics, if the configuration says `metrics: true`. Each has the labels `tenant`
- * (the configured name, else `default`) and `operation` (the name on the wire, e.g. `optim_step`).
+ * The metrics of the SDK, recorded as Effect metrics if the configuration sets `metrics: true`. Each metric has the
+ * labels `tenant` (the configured name, else `default`) and `operation` (the wire name, e.g. `optim_step`).
+ * {@link names} lists the metric names.
  *
  * @since 0.1.0
  */
@@ -8,117 +9,138 @@ import * as Metric from "effect/Metric"
 import * as MetricBoundaries from "effect/MetricBoundaries"
 
 /**
- * Requests that were sent; each attempt counts.
+ * The names of the metrics.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const names = {
+  requests: "tinker.requests",
+  retries: "tinker.retries",
+  failures: "tinker.failures",
+  rateLimitWaits: "tinker.rate_limit_waits",
+  bytesSent: "tinker.bytes_sent",
+  bytesReceived: "tinker.bytes_received",
+  inFlight: "tinker.in_flight",
+  queueTime: "tinker.queue_time",
+  tokensTrained: "tinker.tokens_trained",
+  tokensSampled: "tinker.tokens_sampled",
+} as const
+
+/**
+ * The number of requests sent, counting each attempt (`tinker.requests`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const requests: Metric.Metric.Counter<number> = Metric.counter("tinker.requests", {
-  description: "Requests that were sent; each attempt counts",
+export const requests: Metric.Metric.Counter<number> = Metric.counter(names.requests, {
+  description: "Requests sent, counting each attempt",
   incremental: true,
 })
 
 /**
- * Of those, the ones that were sent again.
+ * The number of retries sent (`tinker.retries`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const retries: Metric.Metric.Counter<number> = Metric.counter("tinker.retries", {
-  description: "Requests that were sent again",
+export const retries: Metric.Metric.Counter<number> = Metric.counter(names.retries, {
+  description: "Retries sent",
   incremental: true,
 })
 
 /**
- * Of those, the ones without a usable answer.
+ * The number of requests without a usable response (`tinker.failures`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const failures: Metric.Metric.Counter<number> = Metric.counter("tinker.failures", {
-  description: "Requests without a usable answer",
+export const failures: Metric.Metric.Counter<number> = Metric.counter(names.failures, {
+  description: "Requests without a usable response",
   incremental: true,
 })
 
 /**
- * How often the server asked to come back later (429).
+ * The number of rate limit responses (429) from the server (`tinker.rate_limit_waits`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const rateLimitWaits: Metric.Metric.Counter<number> = Metric.counter("tinker.rate_limit_waits", {
-  description: "How often the server asked to come back later",
+export const rateLimitWaits: Metric.Metric.Counter<number> = Metric.counter(names.rateLimitWaits, {
+  description: "Rate limit responses from the server",
   incremental: true,
 })
 
 /**
- * Of bodies. Text counts by its characters.
+ * The size of request bodies (`tinker.bytes_sent`). Text is counted in characters.
  *
  * @since 0.1.0
  * @category metrics
  */
-export const bytesSent: Metric.Metric.Counter<number> = Metric.counter("tinker.bytes_sent", {
+export const bytesSent: Metric.Metric.Counter<number> = Metric.counter(names.bytesSent, {
   description: "Bytes of request bodies",
   incremental: true,
 })
 
 /**
- * Of bodies, after decompression.
+ * The size of response bodies after decompression (`tinker.bytes_received`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const bytesReceived: Metric.Metric.Counter<number> = Metric.counter("tinker.bytes_received", {
-  description: "Bytes of answers, after decompression",
+export const bytesReceived: Metric.Metric.Counter<number> = Metric.counter(names.bytesReceived, {
+  description: "Bytes of responses, after decompression",
   incremental: true,
 })
 
 /**
- * Requests that wait for their answer now.
+ * The number of requests waiting for a response (`tinker.in_flight`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const inFlight: Metric.Metric.Gauge<number> = Metric.gauge("tinker.in_flight", {
-  description: "Requests that wait for their answer",
+export const inFlight: Metric.Metric.Gauge<number> = Metric.gauge(names.inFlight, {
+  description: "Requests waiting for a response",
 })
 
 /**
- * From the call of a training operation or a sample until the server has it, in seconds.
+ * The time in seconds from the call of a training operation or a sample until the server accepts it
+ * (`tinker.queue_time`).
  *
  * @since 0.1.0
  * @category metrics
  */
 export const queueTime: Metric.Metric.Histogram<number> = Metric.histogram(
-  "tinker.queue_time",
+  names.queueTime,
   MetricBoundaries.fromIterable([0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600]),
-  "Seconds from the call until the server has the request",
+  "Seconds from the call until the server accepts the request",
 )
 
 /**
- * Tokens of batches whose gradients were computed, as far as they are known: an image may not tell.
+ * The number of tokens in batches whose gradients were computed (`tinker.tokens_trained`). Chunks of unknown length,
+ * such as some images, are not included.
  *
  * @since 0.1.0
  * @category metrics
  */
-export const tokensTrained: Metric.Metric.Counter<number> = Metric.counter("tinker.tokens_trained", {
-  description: "Tokens of batches whose gradients were computed",
+export const tokensTrained: Metric.Metric.Counter<number> = Metric.counter(names.tokensTrained, {
+  description: "Tokens in batches whose gradients were computed",
   incremental: true,
 })
 
 /**
- * Tokens that were sampled, without those of the prompts.
+ * The number of sampled tokens, excluding prompts (`tinker.tokens_sampled`).
  *
  * @since 0.1.0
  * @category metrics
  */
-export const tokensSampled: Metric.Metric.Counter<number> = Metric.counter("tinker.tokens_sampled", {
-  description: "Tokens that were sampled",
+export const tokensSampled: Metric.Metric.Counter<number> = Metric.counter(names.tokensSampled, {
+  description: "Tokens sampled",
   incremental: true,
 })
 
 /**
- * The metric of one tenant and operation.
+ * Adds the labels of a tenant and an operation to a metric.
  *
  * @since 0.1.0
  * @category combinators

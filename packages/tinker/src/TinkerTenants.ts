@@ -1,7 +1,7 @@
 /**
- * One program, many tenants: each has a configuration, connections, a session and clients of its own, made when it is
- * first asked for and closed when nobody has asked for a while. What befalls one of them, a rate limit, a bad key, a
- * crash, stays with it. Limits are shared by tenants with the same server and credential, and by nobody else.
+ * Serves many tenants in one program. Each tenant has its own configuration, connections, session and clients, created
+ * on first use and closed after an idle period. Rate limits, invalid keys and crashes of one tenant do not affect
+ * others. Only tenants with the same server and credential share rate limits.
  *
  * @since 0.1.0
  */
@@ -20,7 +20,7 @@ import * as TinkerConfig from "./TinkerConfig.ts"
 import { ClientClosed, type InvalidConfig, type Unauthorized } from "./TinkerError.ts"
 
 /**
- * Why there is nothing for a tenant, besides what its lookup fails with.
+ * The errors of creating a tenant, apart from those of its lookup.
  *
  * @since 0.1.0
  * @category models
@@ -28,31 +28,31 @@ import { ClientClosed, type InvalidConfig, type Unauthorized } from "./TinkerErr
 export type TenantError = InvalidConfig | Unauthorized | ClientClosed
 
 /**
- * `E` is why there may be nothing for a tenant: `TenantError`, and what looking it up fails with.
+ * The operations of `TinkerTenants`. `E` is the error of creating a tenant: `TenantError` and the errors of its lookup.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Service<out E = TenantError> {
   /**
-   * Runs an effect with all that belongs to the tenant, which is held until the effect ends. Its logs and spans are
+   * Runs an effect with the services of a tenant, which are held until the effect ends. Its logs and spans are
    * annotated with `tinker.tenant`.
    */
   readonly provide: (
     tenant: string,
   ) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, Exclude<R, Tinker.Tinker>>
-  /** The same as a value, held until the scope closes. */
+  /** Returns the services of a tenant, held until the scope closes. */
   readonly get: (tenant: string) => Effect.Effect<Context.Context<Tinker.Tinker>, E, Scope.Scope>
   /**
-   * Forgets the tenant, e.g. because its key was replaced: who asks from now on finds it looked up and made anew. Those
-   * who hold it keep what they have.
+   * Removes a tenant, e.g. because its key was replaced: later uses look it up and create it again. Current users keep
+   * the existing services.
    */
   readonly invalidate: (tenant: string) => Effect.Effect<void>
 }
 
 /**
- * For programs whose lookup fails with nothing but {@link TenantError}. Others make a tag of their own for `Service`
- * with their errors.
+ * The service tag for programs whose lookup fails only with {@link TenantError}. Define a separate tag for a `Service`
+ * with other errors.
  *
  * @since 0.1.0
  * @category tags
@@ -60,23 +60,31 @@ export interface Service<out E = TenantError> {
 export class TinkerTenants extends Context.Tag("effect-tinker/TinkerTenants")<TinkerTenants, Service>() {}
 
 /**
+ * Options of the tenants.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options<E, R, HttpE = never, HttpR = never> {
-  /** Asked when a tenant is made. A failure is told to those who wait and not kept. */
+  /**
+   * Returns the settings of a tenant when it is created. A failure is reported to the waiting callers and not cached.
+   */
   readonly lookup: (tenant: string) => Effect.Effect<TinkerConfig.Values, E, R>
   /**
-   * Made for each tenant, so that none takes another's connections; it can read the tenant's `TinkerConfig`.
-   * `Layer.service(HttpClient)` is one client for all.
+   * Creates the HTTP client of each tenant, so that tenants do not share connections; it can read the tenant's
+   * `TinkerConfig`. `Layer.service(HttpClient)` shares one client among all tenants.
    */
   readonly http: Layer.Layer<HttpClient.HttpClient, HttpE, HttpR>
-  /** How long a tenant that nobody holds is kept, its session included. Default: 5 minutes. */
+  /**
+   * How long an unused tenant is kept, including its session.
+   *
+   * @default "5 minutes"
+   */
   readonly idleTimeToLive?: Duration.DurationInput | undefined
   readonly session?: ((tenant: string) => Session.Options) | undefined
 }
 
-/** A name that can't be a label is none. */
+/** Omits the label if the name of the tenant cannot be one. */
 const labelled = (tenant: string): TinkerConfig.Values =>
   Option.match(TinkerConfig.problemWithTenant(tenant), { onNone: () => ({ tenant }), onSome: () => ({}) })
 
@@ -87,7 +95,7 @@ const annotated = (tenant: string) => {
 }
 
 /**
- * What tenants need around them. Provide the `RateLimiter` once, around everything that may share limits.
+ * The services that tenants require. Provide the `RateLimiter` once, around everything that may share limits.
  *
  * @since 0.1.0
  * @category models
@@ -98,7 +106,7 @@ export type Environment<R, HttpR> =
   | Exclude<Exclude<HttpR, TinkerConfig.TinkerConfig>, Scope.Scope>
 
 /**
- * In the current scope, which closes all tenants at once.
+ * Creates the tenants in the current scope; closing the scope closes all of them.
  *
  * @since 0.1.0
  * @category constructors
@@ -118,9 +126,9 @@ export const make = <E, R, HttpE, HttpR>({
       Effect.gen(function* () {
         const config = yield* TinkerConfig.make({ ...labelled(tenant), ...(yield* lookup(tenant)) })
         const own = Context.make(TinkerConfig.TinkerConfig, config)
-        // Built alone: layers that are built together are memoised by reference, and one tenant would get the other's.
+        // Built separately: layers built together are memoized by reference, so one tenant would get another's client.
         const client = yield* Effect.provide(Layer.build(http), own)
-        // Held here, so that a back-off outlasts the clients of a single request.
+        // Holding the limiter keeps its back-off beyond the lifetime of the clients of a single request.
         const { limiter } = yield* RateLimiter.RateLimiter
         yield* limiter(RateLimiter.keyOf(config))
         return yield* Effect.provide(Tinker.make(session?.(tenant)), Context.merge(own, client))
@@ -144,6 +152,8 @@ export const make = <E, R, HttpE, HttpR>({
   })
 
 /**
+ * Provides `TinkerTenants`.
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -152,7 +162,7 @@ export const layer = <R, HttpR>(
 ): Layer.Layer<TinkerTenants, never, Environment<R, HttpR>> => Layer.scoped(TinkerTenants, make(options))
 
 /**
- * Runs an effect with all that belongs to the tenant; see {@link Service}.
+ * Runs an effect with the services of a tenant; see {@link Service}.
  *
  * @since 0.1.0
  * @category accessors
@@ -165,6 +175,8 @@ export const provide =
     Effect.flatMap(TinkerTenants, (tenants) => tenants.provide(tenant)(effect))
 
 /**
+ * Removes a tenant, so that later uses look it up and create it again; see {@link Service}.
+ *
  * @since 0.1.0
  * @category accessors
  */

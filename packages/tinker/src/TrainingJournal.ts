@@ -1,6 +1,7 @@
 /**
- * What survives the process of a training client: each request is written down before it is sent, and what became of
- * it afterwards. `TrainingClient.resume` reads it. Kept in memory here; `@effect-tinker/node` keeps it in a file.
+ * Records the requests of a training client so that training can be resumed after a crash: each request is written
+ * before it is sent, and its outcome afterwards. `TrainingClient.resume` reads the journal. This module provides an
+ * in-memory journal; `@effect-tinker/node` provides a file.
  *
  * @since 0.1.0
  */
@@ -11,7 +12,7 @@ import { lazy } from "./internal/util/Lazy.ts"
 import type { JournalFailed } from "./TinkerError.ts"
 
 /**
- * A request as it goes over the wire. A resend is bit-identical, or it is not one.
+ * A serialized request. A resend must be byte-identical.
  *
  * @since 0.1.0
  * @category models
@@ -23,7 +24,7 @@ export interface StoredRequest {
 }
 
 /**
- * The checkpoint that a model begins with.
+ * The checkpoint that a model starts with.
  *
  * @since 0.1.0
  * @category records
@@ -31,7 +32,7 @@ export interface StoredRequest {
 export const Origin = lazy(() => Schema.Struct({ path: Schema.String, withOptimizer: Schema.Boolean }))
 
 /**
- * The client was made: on this server, in this session, for this model.
+ * Records the creation of a client: its server, session and model.
  *
  * @since 0.1.0
  * @category records
@@ -41,7 +42,7 @@ export const Opened = lazy(() =>
     baseUrl: Schema.String,
     sessionId: Schema.String,
     modelId: Schema.String,
-    /** What is to be loaded first. */
+    /** The checkpoint to load first. */
     from: Schema.optionalWith(Origin, { as: "Option", nullable: true }).pipe(
       Schema.withConstructorDefault(() => Option.none()),
     ),
@@ -49,7 +50,7 @@ export const Opened = lazy(() =>
 )
 
 /**
- * Another process took over.
+ * Records that another process resumed the client.
  *
  * @since 0.1.0
  * @category records
@@ -57,7 +58,7 @@ export const Opened = lazy(() =>
 export const Resumed = lazy(() => Schema.TaggedStruct("Resumed", {}))
 
 /**
- * What the server turned out to be like; the newest record counts.
+ * Records discovered server properties; the latest record applies.
  *
  * @since 0.1.0
  * @category records
@@ -71,7 +72,7 @@ export const Learnt = lazy(() =>
 )
 
 /**
- * A request is about to be sent. Without `request` it can't be sent again after a restart.
+ * Records a request before it is sent. Without `request` it cannot be sent again after a restart.
  *
  * @since 0.1.0
  * @category records
@@ -79,24 +80,24 @@ export const Learnt = lazy(() =>
 export const Intent = lazy(() =>
   Schema.TaggedStruct("Intent", {
     seq: Schema.Number,
-    /** The wire's name, e.g. `optim_step`. */
+    /** The wire name, e.g. `optim_step`. */
     operation: Schema.String,
-    /** What kind of result it has, by the wire's name, e.g. `OptimStep`. */
+    /** The wire name of the result type, e.g. `OptimStep`. */
     kind: Schema.String,
-    /** Which of the pieces of one call it is, and of how many. */
+    /** The position of this request among the chunks of one call. */
     chunk: Schema.Number,
     chunks: Schema.Number,
-    /** May it be done twice without harm? */
+    /** Whether the request may be repeated without harm. */
     repeatable: Schema.Boolean,
     idempotencyKey: Schema.String,
     hash: Schema.String,
-    /** The user's own name for the step. */
+    /** The user's name for the step. */
     tag: Schema.OptionFromNullOr(Schema.String),
   }),
 )
 
 /**
- * The server has it.
+ * Records that the server accepted a request.
  *
  * @since 0.1.0
  * @category records
@@ -106,7 +107,7 @@ export const Acknowledged = lazy(() =>
 )
 
 /**
- * It was not accepted, and its number is free again.
+ * Records that a request was not accepted and that its number is free again.
  *
  * @since 0.1.0
  * @category records
@@ -114,7 +115,7 @@ export const Acknowledged = lazy(() =>
 export const Withdrawn = lazy(() => Schema.TaggedStruct("Withdrawn", { seq: Schema.Number }))
 
 /**
- * Its result is there.
+ * Records that the result of a request arrived.
  *
  * @since 0.1.0
  * @category records
@@ -122,7 +123,7 @@ export const Withdrawn = lazy(() => Schema.TaggedStruct("Withdrawn", { seq: Sche
 export const Settled = lazy(() => Schema.TaggedStruct("Settled", { seq: Schema.Number, succeeded: Schema.Boolean }))
 
 /**
- * A state to which one can go back.
+ * Records a saved state.
  *
  * @since 0.1.0
  * @category records
@@ -130,6 +131,8 @@ export const Settled = lazy(() => Schema.TaggedStruct("Settled", { seq: Schema.N
 export const Checkpoint = lazy(() => Schema.TaggedStruct("Checkpoint", { seq: Schema.Number, path: Schema.String }))
 
 /**
+ * A record of the journal.
+ *
  * @since 0.1.0
  * @category records
  */
@@ -138,13 +141,15 @@ export const Record = lazy(() =>
 )
 
 /**
+ * The type of {@link Record}.
+ *
  * @since 0.1.0
  * @category records
  */
 export type Record = typeof Record.Type
 
 /**
- * A record, and for an intent the request itself.
+ * A record with, for an intent, its request.
  *
  * @since 0.1.0
  * @category models
@@ -156,18 +161,23 @@ export interface Entry {
 }
 
 /**
+ * The storage of a journal.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Journal {
-  /** All of them or, after a crash, none from some point on; durable when it completes if an intent is among them. */
+  /**
+   * Appends entries atomically: a crash may only lose entries from some point on. If an intent is included, the entries
+   * are durable when the effect completes.
+   */
   readonly append: (entries: ReadonlyArray<Entry>) => Effect.Effect<void, JournalFailed>
-  /** Everything in order, with the requests that are still kept. */
+  /** Returns all entries in order, with the requests that are still stored. */
   readonly read: Effect.Effect<ReadonlyArray<Entry>, JournalFailed>
 }
 
 /**
- * The requests that need not be kept any longer when this record is written.
+ * Returns the number of the request that no longer has to be stored after this record.
  *
  * @since 0.1.0
  * @category folding
@@ -176,7 +186,7 @@ export const settles = (record: Record): Option.Option<number> =>
   record._tag === "Acknowledged" || record._tag === "Withdrawn" ? Option.some(record.seq) : Option.none()
 
 /**
- * In memory: survives the client, not the process.
+ * Creates an in-memory journal, which survives the client but not the process.
  *
  * @since 0.1.0
  * @category constructors
@@ -206,7 +216,7 @@ export const memory: Effect.Effect<Journal> = Effect.sync(() => {
 })
 
 /**
- * One request of a model, as the journal tells it.
+ * One request of a model according to the journal.
  *
  * @since 0.1.0
  * @category folding
@@ -214,13 +224,13 @@ export const memory: Effect.Effect<Journal> = Effect.sync(() => {
 export interface Step {
   readonly intent: typeof Intent.Type
   readonly requestId: Option.Option<string>
-  /** None while its result is not there. */
+  /** None until the result arrives. */
   readonly succeeded: Option.Option<boolean>
   readonly request: Option.Option<StoredRequest>
 }
 
 /**
- * What a journal amounts to: the client that was opened last, and how far it came.
+ * The summary of a journal: the client that was opened last and its progress.
  *
  * @since 0.1.0
  * @category folding
@@ -229,14 +239,16 @@ export interface State {
   readonly opened: typeof Opened.Type
   readonly lives: number
   readonly learnt: Option.Option<typeof Learnt.Type>
-  /** By number, without those that were withdrawn. */
+  /** In numeric order, without withdrawn requests. */
   readonly steps: ReadonlyArray<Step>
-  /** The numbers that were withdrawn and that nothing has again. */
+  /** The withdrawn numbers that were not used again. */
   readonly withdrawn: ReadonlySet<number>
   readonly lastCheckpoint: Option.Option<string>
 }
 
 /**
+ * Computes the state of the last client from the entries; none if the journal is empty.
+ *
  * @since 0.1.0
  * @category folding
  */
@@ -254,7 +266,7 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
   for (const { record, request } of entries) {
     switch (record._tag) {
       case "Opened":
-        // Another client, with numbers of its own.
+        // A new client starts with its own numbers.
         opened = record
         learnt = undefined
         lives = 0

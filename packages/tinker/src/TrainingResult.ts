@@ -1,5 +1,5 @@
 /**
- * What a forward or forward-backward pass gives back. Protobuf and JSON answers become the same value.
+ * Represents the results of forward and forward-backward passes. Protobuf and JSON responses decode to the same value.
  *
  * @since 0.1.0
  */
@@ -13,9 +13,9 @@ import { TensorData } from "./TensorData.ts"
 
 const Fields = lazy(() =>
   Schema.Struct({
-    /** What kind of outputs these are, by the server's name. */
+    /** The server's name for the kind of outputs. */
     outputType: Wire.orElse(Schema.String, "").pipe(Schema.fromKey("loss_fn_output_type")),
-    /** For each datum the tensors that the loss gives, e.g. `logprobs`. */
+    /** For each datum, the tensors returned by the loss, e.g. `logprobs`. */
     outputs: Wire.orElse(Schema.Array(Schema.Record({ key: Schema.String, value: TensorData })), []).pipe(
       Schema.fromKey("loss_fn_outputs"),
     ),
@@ -24,6 +24,8 @@ const Fields = lazy(() =>
 )
 
 /**
+ * The result of a forward or forward-backward pass.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -36,13 +38,15 @@ export const TrainingResult: Schema.Schema<typeof Fields.Type, typeof Fields.Enc
 )
 
 /**
+ * The type of {@link TrainingResult}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type TrainingResult = typeof TrainingResult.Type
 
 /**
- * From the bytes of a `ForwardBackwardOutput`. Tensors are views of these bytes wherever they lie aligned.
+ * Decodes the bytes of a `ForwardBackwardOutput`. Tensors are views of these bytes where the alignment permits.
  *
  * @since 0.1.0
  * @category decoding
@@ -51,7 +55,7 @@ export const fromProtobuf = (bytes: Uint8Array): Either.Either<TrainingResult, P
   decoded("ForwardBackwardOutput", () => trainingResult(bytes))
 
 /**
- * From parsed JSON.
+ * Decodes parsed JSON.
  *
  * @since 0.1.0
  * @category decoding

@@ -1,6 +1,6 @@
 /**
- * The modules that a program of yours imports. Modules for servers and platforms live under `effect-tinker/protocol/*`
- * and `effect-tinker/http/*`; the rest is importable by its own path, e.g. `effect-tinker/Session`.
+ * The modules for application code. Modules for servers and platforms are in `effect-tinker/protocol/*` and
+ * `effect-tinker/http/*`; the others are importable by path, e.g. `effect-tinker/Session`.
  *
  * @since 0.1.0
  */

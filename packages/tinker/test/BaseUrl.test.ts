@@ -18,13 +18,13 @@ describe("BaseUrl", () => {
   })
 
   it("BaseUrl.make rejects a URL that is not normalized", () => {
-    expect(() => BaseUrl.BaseUrl.make("HTTP://X/")).toThrow("normalised")
+    expect(() => BaseUrl.BaseUrl.make("HTTP://X/")).toThrow("normalized")
     expect(BaseUrl.BaseUrl.make("http://x")).toBe("http://x")
   })
 
   it("BaseUrl errors describe the problem and never include a password", () => {
-    expect(problem("host:8000/x")).toBe("TINKER_BASE_URL: has the scheme host: where http: or https: was expected")
-    expect(problem("not a url")).toBe("TINKER_BASE_URL: is not a URL; expected something like https://host/prefix")
+    expect(problem("host:8000/x")).toBe("TINKER_BASE_URL: expected http: or https:, got host:")
+    expect(problem("not a url")).toBe("TINKER_BASE_URL: not a valid URL; expected a URL like https://host/prefix")
     expect(problem("http://user:hunter2@host")).not.toContain("hunter2")
     expect(problem("http://host/?key=hunter2")).not.toContain("hunter2")
   })

@@ -1,6 +1,18 @@
 import { HttpClient, HttpClientResponse } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
-import { Chunk, type Duration, Effect, Either, Layer, Logger, Option, Redacted, Schedule, Stream } from "effect"
+import {
+  Chunk,
+  Context,
+  type Duration,
+  Effect,
+  Either,
+  Layer,
+  Logger,
+  Option,
+  Redacted,
+  Schedule,
+  Stream,
+} from "effect"
 import { ChatClient, TinkerConfig } from "effect-tinker"
 import * as Transport from "effect-tinker/Transport"
 import * as HttpScript from "./support/HttpScript.ts"
@@ -111,7 +123,36 @@ const pieces = [
   "[DONE]",
 ]
 
+class First extends Context.Tag("test/First")<First, ChatClient.Service>() {}
+class Second extends Context.Tag("test/Second")<Second, ChatClient.Service>() {}
+
 describe("ChatClient", () => {
+  it.effect("two configurations in one layer graph have two clients, each with its own key", () =>
+    Effect.gen(function* () {
+      const clientFor = <I>(tag: Context.Tag<I, ChatClient.Service>, key: string) =>
+        Layer.effect(tag, ChatClient.ChatClient).pipe(
+          Layer.provide(ChatClient.layer),
+          Layer.provide(Transport.layer),
+          Layer.provide(TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make(key) })),
+        )
+      const keys = yield* Effect.gen(function* () {
+        yield* Effect.zip((yield* First).models, (yield* Second).models)
+        return (yield* HttpScript.HttpScript).to("models").map(({ headers }) => headers["authorization"])
+      }).pipe(
+        Effect.provide(
+          Layer.provideMerge(
+            Layer.merge(clientFor(First, "tml-first"), clientFor(Second, "tml-second")),
+            HttpScript.layer({
+              "client/config": [{ body: {}, forever: true }],
+              models: [{ body: { data: [] }, forever: true }],
+            }),
+          ),
+        ),
+      )
+      expect(keys).toEqual(["Bearer tml-first", "Bearer tml-second"])
+    }).pipe(VirtualTime.run),
+  )
+
   it.effect("streamed tool calls without an index are distinguished by id", () =>
     run(
       chat([
@@ -538,7 +579,7 @@ describe("ChatClient", () => {
       const { streamChat } = yield* ChatClient.ChatClient
       const { error, given } = yield* outcome(streamChat(request, { idleTimeout: "3 minutes" }))
       expect(texts(given)).toEqual(["Hello"])
-      expect(error).toMatchObject({ _tag: "Unavailable", reason: "Timeout", detail: "nothing came for 3m" })
+      expect(error).toMatchObject({ _tag: "Unavailable", reason: "Timeout", detail: "no data for 3m" })
     }).pipe(
       Effect.provide(answering(new ReadableStream({ start: (controller) => controller.enqueue(bytes(first)) }))),
       VirtualTime.run,

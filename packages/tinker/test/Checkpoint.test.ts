@@ -46,12 +46,14 @@ describe("Checkpoint.parse", () => {
 
   it("Checkpoint.parse errors name the expected form and the actual problem", () => {
     const expected = "expected tinker://<training run>/<weights, sampler_weights or external_weights>/<name>"
-    expect(problem(Checkpoint.parse("run/weights/a"))).toBe(`${expected}, but it does not begin with tinker://`)
+    expect(problem(Checkpoint.parse("run/weights/a"))).toBe(`${expected}, but it does not start with tinker://`)
     expect(problem(Checkpoint.parse("tinker://run/a"))).toBe(`${expected}, but it has 2 parts`)
-    expect(problem(Checkpoint.parse("tinker://run/other/a"))).toBe(`${expected}, but the middle part is none of these`)
+    expect(problem(Checkpoint.parse("tinker://run/other/a"))).toBe(`${expected}, but the folder is unknown`)
     expect(problem(Checkpoint.parse("tinker:///weights/a"))).toBe(`${expected}, but the training run is empty`)
     expect(problem(Checkpoint.parse("tinker://run/weights/"))).toBe(`${expected}, but the name is empty`)
-    expect(problem(Checkpoint.parse("tinker://../weights/a"))).toBe(`${expected}, but the training run leads elsewhere`)
+    expect(problem(Checkpoint.parse("tinker://../weights/a"))).toBe(
+      `${expected}, but the training run must not be . or ..`,
+    )
     expect(Either.flip(Checkpoint.parse("", "load.path")).pipe(Either.getOrThrow)).toMatchObject({
       _tag: "InvalidInput",
       path: "load.path",

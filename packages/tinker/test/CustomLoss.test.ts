@@ -200,15 +200,15 @@ describe("CustomLoss", () => {
         [{ modelInput, inputs: {} }],
       ],
       [
-        "data[0].inputs.targetTokens: expected 3, as many as the model's input, got 2",
+        "data[0].inputs.targetTokens: expected one value per token of the model input (3), got 2",
         [{ modelInput, inputs: { targetTokens: [1, 2] } }],
       ],
       [
-        "data[1].inputs.weights: expected 3, as many as targetTokens, got 1",
+        "data[1].inputs.weights: expected one value per element of targetTokens (3), got 1",
         [one, { modelInput, inputs: { targetTokens, weights: [1] } }],
       ],
       [
-        "data[0].inputs.weights[1]: expected a number that a float32 can hold, got a string",
+        "data[0].inputs.weights[1]: expected a number in the range of float32, got a string",
         [{ modelInput, inputs: { targetTokens, weights: [1, "1", 1] } }],
       ],
       [
@@ -225,7 +225,7 @@ describe("CustomLoss", () => {
       const targets = Either.getOrThrow(TensorData.int64([5, 6], { shape: [3, 8], sparse }))
       const result = CustomLoss.prepare<CustomLoss.Inputs>([one, { modelInput, inputs: { targetTokens: targets } }])
       expect(Either.isLeft(result) && result.left.message).toBe(
-        "data[1].inputs.targetTokens: a custom loss needs them dense",
+        "data[1].inputs.targetTokens: a custom loss requires dense targets",
       )
     })
   })
@@ -256,7 +256,7 @@ describe("CustomLoss", () => {
       ["expected outputs for 1 datums, got 0", answering()],
       ["expected outputs for 1 datums, got 2", answering([1, 2, 3], [1, 2, 3])],
       ["outputs[0].logprobs: missing", { ...answering(), outputs: [{}] }],
-      ["outputs[0].logprobs: expected 3, as many as targets, got 2", answering([-1, -2])],
+      ["outputs[0].logprobs: expected one value per target (3), got 2", answering([-1, -2])],
       ["outputs[0].logprobs: expected dense float32", { ...answering(), outputs: [int64] }],
       ["outputs[0].logprobs: expected dense float32", { ...answering(), outputs: [sparse] }],
     ])("an invalid forward result is reported as UnexpectedResponse: %s", ([detail, answer]) =>
@@ -283,28 +283,28 @@ describe("CustomLoss", () => {
       ["loss.loss: expected a finite number, got NaN", { loss: Number.NaN, gradients }],
       ["loss.loss: expected a finite number, got -Infinity", { loss: -Infinity, gradients }],
       ["loss.loss: expected a finite number, got undefined", { gradients }],
-      ["loss.gradients: expected 1, one for each datum, got 0", { loss: 1, gradients: [] }],
-      ["loss.gradients: expected 1, one for each datum, got undefined", { loss: 1 }],
-      ["loss.gradients[0]: expected 3, as many as targets, got 2", { loss: 1, gradients: [[1, 2]] }],
+      ["loss.gradients: expected one array per datum (1), got 0", { loss: 1, gradients: [] }],
+      ["loss.gradients: expected one array per datum (1), got undefined", { loss: 1 }],
+      ["loss.gradients[0]: expected one value per target (3), got 2", { loss: 1, gradients: [[1, 2]] }],
       ["loss.gradients[0]: expected an array of numbers, got null", { loss: 1, gradients: [null] }],
       [
-        "loss.gradients[0][1]: expected a number that a float32 can hold, got NaN",
+        "loss.gradients[0][1]: expected a number in the range of float32, got NaN",
         { loss: 1, gradients: [[1, Number.NaN, 3]] },
       ],
       [
-        "loss.gradients[0][2]: expected a number that a float32 can hold, got Infinity",
+        "loss.gradients[0][2]: expected a number in the range of float32, got Infinity",
         { loss: 1, gradients: [Float32Array.of(1, 2, Infinity)] },
       ],
       [
-        "loss.gradients[0][0]: expected a number that a float32 can hold, got 1e+39",
+        "loss.gradients[0][0]: expected a number in the range of float32, got 1e+39",
         { loss: 1, gradients: [[1e39, 2, 3]] },
       ],
       [
-        "loss.gradients[0][0]: expected a number that a float32 can hold, got a string",
+        "loss.gradients[0][0]: expected a number in the range of float32, got a string",
         { loss: 1, gradients: [["1", 2, 3]] },
       ],
       [
-        "loss.gradients[0][0]: expected a number that a float32 can hold, got 1n",
+        "loss.gradients[0][0]: expected a number in the range of float32, got 1n",
         { loss: 1, gradients: [BigInt64Array.of(1n, 2n, 3n)] },
       ],
       ["loss.metrics: expected an object, got null", { loss: 1, gradients, metrics: null }],
@@ -387,7 +387,7 @@ describe("CustomLoss", () => {
       Effect.gen(function* () {
         const mismatch = CustomLoss.fromGradient(([one]) => ({ loss: Gradient.dot(one!.logprobs, [1, 2]) }))
         expect((yield* failing(linearize(mismatch, [one], answer))).message).toBe(
-          "Gradient.mul: an array of 3 does not go with an array of 2",
+          "Gradient.mul: an array of 3 cannot be combined with an array of 2",
         )
         const many = CustomLoss.fromGradient(([one]) => ({ loss: one!.logprobs }))
         expect((yield* failing(linearize(many, [one], answer))).message).toBe(
@@ -397,7 +397,7 @@ describe("CustomLoss", () => {
           loss: Gradient.sum(Gradient.sqrt(Gradient.sub(one!.logprobs, [-1, -3, -4]))),
         }))
         expect((yield* failing(linearize(steep, [one], answer))).message).toBe(
-          "loss.gradients[0][0]: expected a number that a float32 can hold, got Infinity",
+          "loss.gradients[0][0]: expected a number in the range of float32, got Infinity",
         )
       }),
     )

@@ -51,14 +51,14 @@ describe("Endpoint.render", () => {
     "Endpoint.render rejects %j as a checkpoint id",
     (id) => {
       expect(failure(Api.publishCheckpoint, { trainingRunId: "run-1", checkpointId: id })).toMatch(
-        /^checkpoints\/publish\.checkpointId: "\.*" can't be a part of a path$/,
+        /^checkpoints\/publish\.checkpointId: "\.*" is not a valid path segment$/,
       )
     },
   )
 
   it("Endpoint.render rejects a lone surrogate", () => {
     expect(failure(Api.getSampler, { samplerId: "\ud800" })).toBe(
-      "samplers/get.samplerId: holds half of a surrogate pair",
+      "samplers/get.samplerId: contains an unpaired surrogate",
     )
   })
 
@@ -164,13 +164,13 @@ describe("Endpoint.render", () => {
 
   it("Endpoint.render turns an exception in an encoder into a failure", () => {
     expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, forwardOnly: false })).toBe(
-      "batch: expected what Loss.prepare gives, got undefined",
+      "batch: expected the result of Loss.prepare, got undefined",
     )
     expect(failure(Api.forwardBackwardJson, { modelId: "m", seqId: 1 })).toContain("batch: ")
     expect(failure(Api.forwardBackward, { modelId: "m", seqId: 1, batch: { data: [{}] } })).toBe(
-      "forward_backward: can't be encoded",
+      "forward_backward: cannot be encoded",
     )
-    expect(failure(encode, { size: -1 })).toBe("bytes: can't be encoded")
+    expect(failure(encode, { size: -1 })).toBe("bytes: cannot be encoded")
   })
 
   it("Endpoint.render rejects models and samples that no server can create", () => {
@@ -184,9 +184,11 @@ describe("Endpoint.render", () => {
     expect(failure(Api.createSamplingSession, { ...sampler, baseModel: "m", modelPath: "tinker://x" })).toBe(one)
     const sample = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
     expect(failure(Api.sample, { ...sample, promptLogprobsLastN: 1 })).toBe(
-      "asample.promptLogprobsLastN: needs promptLogprobs: true",
+      "asample.promptLogprobsLastN: requires promptLogprobs: true",
     )
-    expect(failure(Api.sample, { ...sample, promptLogprobs: false, promptLogprobsLastN: 1 })).toContain("LastN: needs")
+    expect(failure(Api.sample, { ...sample, promptLogprobs: false, promptLogprobsLastN: 1 })).toContain(
+      "LastN: requires",
+    )
     expect(failure(Api.sample, { ...sample, promptLogprobs: true, promptLogprobsLastN: 1 })).toBe("no failure")
     expect(failure(Api.sample, { ...sample, seqId: 2 ** 53 })).toBe(
       "asample.seqId: Expected an integer, got 9007199254740992",
@@ -209,7 +211,7 @@ describe("Endpoint.render", () => {
     )
     const circular: Record<string, unknown> = {}
     circular["self"] = [circular]
-    expect(failure(Api.saveWeights, { ...save, userMetadata: circular })).toBe("save_weights: can't be encoded")
+    expect(failure(Api.saveWeights, { ...save, userMetadata: circular })).toBe("save_weights: cannot be encoded")
     const hot = { samplingSessionId: "s", seqId: 0, prompt: ModelInput.empty }
     expect(failure(Api.sample, { ...hot, samplingParams: { temperature: Infinity } })).toBe(
       "asample.samplingParams.temperature: Expected a finite number, got Infinity",

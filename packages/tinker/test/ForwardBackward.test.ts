@@ -259,7 +259,7 @@ describe("ForwardBackward", () => {
         expect.objectContaining({
           _tag: "InvalidInput",
           path: "data[1].modelInput.chunks[1]",
-          problem: "an image asset pointer can't be trained on: give the image itself",
+          problem: "image asset pointers are not supported in training: pass the image itself",
         }),
       ),
     )
@@ -312,7 +312,9 @@ describe("ForwardBackward", () => {
         ]),
       )
     expect(sized({})).toBe("no failure")
-    expect(sized({ height: 1 })).toMatch(/^data\[1\]\.modelInput\.chunks\[0\]: height and width are for older servers/)
+    expect(sized({ height: 1 })).toMatch(
+      /^data\[1\]\.modelInput\.chunks\[0\]: height and width are only for older servers/,
+    )
     expect(sized({ width: 1 })).toContain("height and width")
   })
 
@@ -333,9 +335,9 @@ describe("ForwardBackward", () => {
   it("ForwardBackward.toProtobuf rejects an untyped request without a batch or a model", () => {
     const request = { modelId: "m", seqId: 1, batch: five, forwardOnly: false }
     const bad = (request: unknown) => failure(ForwardBackward.toProtobuf(request as ForwardBackward.Request))
-    expect(bad({ ...request, batch: undefined })).toBe("batch: expected what Loss.prepare gives, got undefined")
-    expect(bad({ ...request, batch: [] })).toBe("batch: expected what Loss.prepare gives, got an array")
-    expect(bad({ ...request, modelId: 1 })).toBe("modelId: expected a text, got 1")
+    expect(bad({ ...request, batch: undefined })).toBe("batch: expected the result of Loss.prepare, got undefined")
+    expect(bad({ ...request, batch: [] })).toBe("batch: expected the result of Loss.prepare, got an array")
+    expect(bad({ ...request, modelId: 1 })).toBe("modelId: expected a string, got 1")
     expect(bad(null)).toBe("request: expected an object, got null")
   })
 
@@ -592,14 +594,14 @@ describe("ForwardBackward", () => {
         { ...supervised, inputs: { targetTokens: [2, 3, 4], weights } },
       ]
       expect(failure(toJson(Loss.crossEntropy, weighing(1, Number.NaN, 1)))).toBe(
-        "data[0].inputs.weights[1]: JSON can't say NaN",
+        "data[0].inputs.weights[1]: JSON cannot represent NaN",
       )
       expect(failure(toJson(Loss.crossEntropy, weighing(1, 1, -Infinity)))).toBe(
-        "data[0].inputs.weights[2]: JSON can't say -Infinity",
+        "data[0].inputs.weights[2]: JSON cannot represent -Infinity",
       )
       const large = { targetTokens: BigInt64Array.of(1n, 2n ** 60n, 1n), weights: [1, 1, 1] }
       expect(failure(toJson(Loss.crossEntropy, [supervised, { ...supervised, inputs: large }]))).toBe(
-        "data[1].inputs.targetTokens[1]: 1152921504606846976 is beyond ±(2^53 - 1), where numbers are no longer exact",
+        "data[1].inputs.targetTokens[1]: 1152921504606846976 exceeds ±(2^53 - 1) and cannot be represented exactly as a number",
       )
       expect(
         failure(
@@ -632,7 +634,7 @@ describe("ForwardBackward", () => {
         weights: Either.getOrThrow(TensorData.float32([], options)),
       }
       expect(failure(toJson(Loss.crossEntropy, [{ ...supervised, inputs: huge }]))).toBe(
-        "data[0].inputs.targetTokens: too large to be dense: 3221225472 elements",
+        "data[0].inputs.targetTokens: too large for a dense array: 3221225472 elements",
       )
     })
 

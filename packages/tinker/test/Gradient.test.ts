@@ -280,9 +280,12 @@ describe("Gradient", () => {
   })
 
   it.each<readonly [string, () => Gradient.Node]>([
-    ["Gradient.add: an array of 2 does not go with an array of 3", () => Gradient.add([1, 2], [1, 2, 3])],
-    ["Gradient.mul: an array of 1 does not go with an array of 3", () => Gradient.mul([1], [1, 2, 3])],
-    ["Gradient.where: an array of 3 does not go with a condition of 1", () => Gradient.where([true], [1, 2, 3], 0)],
+    ["Gradient.add: an array of 2 cannot be combined with an array of 3", () => Gradient.add([1, 2], [1, 2, 3])],
+    ["Gradient.mul: an array of 1 cannot be combined with an array of 3", () => Gradient.mul([1], [1, 2, 3])],
+    [
+      "Gradient.where: an array of 3 cannot be combined with a condition of length 1",
+      () => Gradient.where([true], [1, 2, 3], 0),
+    ],
     ["Gradient.at: an array of 2 has no element 2", () => Gradient.at([1, 2], 2)],
     ["Gradient.at: an array of 2 has no element -3", () => Gradient.at([1, 2], -3)],
     ["Gradient.at: an array of 2 has no element 0.5", () => Gradient.at([1, 2], 0.5)],

@@ -86,7 +86,7 @@ describe("Loss", () => {
       "data[3].inputs.targetTokens[1]: expected an integer within ±(2^53 - 1), or a BigInt64Array, got 2.5",
     )
     expect(problem(Loss.crossEntropy, at3({ ...good, inputs: { targetTokens, weights: [1, "2"] } }))).toBe(
-      "data[3].inputs.weights[1]: expected a number that a float32 can hold, got a string",
+      "data[3].inputs.weights[1]: expected a number in the range of float32, got a string",
     )
     expect(problem(Loss.crossEntropy, at3({ ...good, inputs: { targetTokens, weights: 1 } }))).toBe(
       "data[3].inputs.weights: expected an array of numbers or a tensor, got 1",
@@ -135,7 +135,7 @@ describe("Loss", () => {
     expect(Loss.dro({ beta: 0.05 }).config).toEqual({ beta: 0.05 })
     expect(Loss.stableReinforce({ kl_coeff: 0.1, mode: "text" }).config).toEqual({ kl_coeff: 0.1, mode: "text" })
     expect(problem(Loss.dro({ beta: Number.NaN }), [])).toBe(
-      "loss.config.beta: expected a finite number or a text, got NaN",
+      "loss.config.beta: expected a finite number or a string, got NaN",
     )
   })
 
@@ -193,27 +193,33 @@ describe("Loss", () => {
     const lengths = (modelInput: unknown, targetTokens: unknown, weights: unknown) =>
       problem(Loss.crossEntropy, [{ modelInput, inputs: { targetTokens, weights } }])
     expect(lengths([1, 2, 3], [1, 2], [1, 2])).toBe(
-      "data[0].inputs.targetTokens: expected 3, as many as the model's input, got 2",
+      "data[0].inputs.targetTokens: expected one value per token of the model input (3), got 2",
     )
     expect(lengths([1, 2, 3], [1, 2, 3], [1, 2])).toBe(
-      "data[0].inputs.weights: expected 3, as many as targetTokens, got 2",
+      "data[0].inputs.weights: expected one value per element of targetTokens (3), got 2",
     )
     const rows = [[1], [2], [3]]
     expect(lengths([1, 2, 3], rows, rows)).toBe("no problem")
-    expect(lengths([1, 2, 3], rows, [1, 2])).toContain("data[0].inputs.weights: expected 3")
-    expect(lengths([1, 2], rows, rows)).toContain("data[0].inputs.targetTokens: expected 2")
-    expect(lengths([1, 2, 3], Either.getOrThrow(TensorData.int64([1, 2])), [1, 2])).toContain("expected 3")
+    expect(lengths([1, 2, 3], rows, [1, 2])).toContain(
+      "data[0].inputs.weights: expected one value per element of targetTokens (3)",
+    )
+    expect(lengths([1, 2], rows, rows)).toContain(
+      "data[0].inputs.targetTokens: expected one value per token of the model input (2)",
+    )
+    expect(lengths([1, 2, 3], Either.getOrThrow(TensorData.int64([1, 2])), [1, 2])).toContain("(3), got")
     const image = Either.getOrThrow(ModelInput.image({ data: Uint8Array.of(1), format: "png" }))
     expect(lengths(ModelInput.make(image), [1, 2], [1, 2])).toBe("no problem")
-    expect(lengths(ModelInput.make(image), [1, 2], [1])).toContain("data[0].inputs.weights: expected 2")
+    expect(lengths(ModelInput.make(image), [1, 2], [1])).toContain(
+      "data[0].inputs.weights: expected one value per element of targetTokens (2)",
+    )
     expect(lengths(ModelInput.make(ModelInput.dmel(Uint8Array.of(1), { length: 3 })), [1, 2], [1, 2])).toContain(
-      "data[0].inputs.targetTokens: expected 3",
+      "data[0].inputs.targetTokens: expected one value per token of the model input (3)",
     )
     // Only the author of an uploaded loss knows what its inputs mean.
     const custom = Loss.custom({ lossId: "l", inputs: { targetTokens: "int64", weights: "float32" } })
     expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1], weights: [1, 2] } }])).toBe("no problem")
     expect(problem(custom, [{ modelInput: [1], inputs: { targetTokens: [1, 2], weights: [1] } }])).toContain(
-      "data[0].inputs.targetTokens: expected 1",
+      "data[0].inputs.targetTokens: expected one value per token of the model input (1)",
     )
     const bonus = Loss.custom({ lossId: "l", inputs: { bonus: "float32" } })
     expect(problem(bonus, [{ modelInput: [1], inputs: { bonus: [1, 2] } }])).toBe("no problem")
@@ -225,7 +231,7 @@ describe("Loss", () => {
     expect(problem(Loss.ppo as never, [good])).toBe(notOne)
     expect(problem({ name: "x", inputs: {} } as never, [good])).toBe("loss.config: expected an object, got undefined")
     expect(problem({ ...Loss.crossEntropy, config: { a: true } } as never, [good])).toBe(
-      "loss.config.a: expected a finite number or a text, got true",
+      "loss.config.a: expected a finite number or a string, got true",
     )
     expect(problem({ ...Loss.crossEntropy, inputs: { x: null } } as never, [good])).toContain("loss.inputs.x: expected")
     const custom = (inputs: unknown) => problem(Loss.custom({ lossId: "l", inputs: inputs as {} }), [good])
@@ -233,7 +239,7 @@ describe("Loss", () => {
     expect(custom({ x: null })).toBe("loss.inputs.x: expected float32 or int64")
     expect(custom({ x: "constructor" })).toBe("loss.inputs.x: expected float32 or int64")
     expect(custom({ targetTokens: "int64", target_tokens: "int64" })).toBe(
-      "loss.inputs.target_tokens: target_tokens on the wire, as another input",
+      "loss.inputs.target_tokens: duplicate wire name target_tokens",
     )
   })
 
@@ -298,7 +304,9 @@ describe("Loss", () => {
     gone(tensor.data as Float32Array<ArrayBuffer>)
     expect(at({ inputs: { targetTokens, weights: tensor } })).toContain("data[0].inputs.weights: the memory")
     const image = { type: "image" as const, data: gone(Uint8Array.of(1)), format: "png" as const }
-    expect(at({ modelInput: ModelInput.make(image) })).toContain("chunks[0].data: Expected bytes that are still there")
+    expect(at({ modelInput: ModelInput.make(image) })).toContain(
+      "chunks[0].data: Expected bytes whose memory was not transferred",
+    )
     expect(at({ modelInput: new Int32Array(0), inputs: { targetTokens: [], weights: new Float32Array(0) } })).toBe(
       "no problem",
     )

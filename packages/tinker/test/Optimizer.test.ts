@@ -54,7 +54,7 @@ describe("Optimizer", () => {
     expect(problem(Optimizer.adam())).toBe("no problem")
     expect(problem(Optimizer.adam({ learningRate: 0, beta1: 0 }))).toBe("no problem")
     expect(problem(Optimizer.adam({ learningRate: -1e-4 }))).toBe(
-      "optimizer.learningRate: expected a finite number that is not negative, got -0.0001",
+      "optimizer.learningRate: expected a finite non-negative number, got -0.0001",
     )
     expect(problem(Optimizer.adam({ learningRate: Number.NaN }))).toContain("optimizer.learningRate")
     expect(problem(Optimizer.adam({ beta1: 1 }))).toBe("optimizer.beta1: expected 0 <= beta < 1, got 1")
@@ -92,14 +92,12 @@ describe("Optimizer", () => {
       Optimizer.linear(one, { steps: 10, floor: Number.NaN }),
       Optimizer.warmup(Optimizer.constant(one), missing),
     ])
-      expect(problem(schedule(3))).toBe(
-        "optimizer.learningRate: expected a finite number that is not negative, got NaN",
-      )
+      expect(problem(schedule(3))).toBe("optimizer.learningRate: expected a finite non-negative number, got NaN")
   })
 
   it("Optimizer rejects parameters that are not numbers", () => {
     expect(problem({ ...one, learningRate: "0.1" as never })).toBe(
-      "optimizer.learningRate: expected a finite number that is not negative, got a string",
+      "optimizer.learningRate: expected a finite non-negative number, got a string",
     )
     expect(problem({ ...one, eps: undefined as never })).toContain(
       "optimizer.eps: expected a positive number, got undefined",

@@ -110,7 +110,7 @@ describe("checkpoints", () => {
   )
   refused("vectors/rest_get_external_weights_urls_bad.json", (rest) => rest.getExternalWeightsUrls(path), {
     path: "checkpoints/external_weights_urls.path",
-    problem: "expected weights for use elsewhere, tinker://<training run>/external_weights/<name>",
+    problem: "expected weights for external use, tinker://<training run>/external_weights/<name>",
   })
   refused("vectors/rest_bad_tinker_path.json", (rest) => rest.getTrainingRunByPath("tinker://run-1/other/0001"), {
     path: "training_runs/get.path",
@@ -150,7 +150,7 @@ describe("copies", () => {
   )
   refused("vectors/rest_copy_weights_no_project.json", (rest) => rest.copyWeights(path), {
     path: "copy_weights.projectId",
-    problem: "is not given, and none is configured (TINKER_PROJECT_ID)",
+    problem: "missing, and no project is configured (TINKER_PROJECT_ID)",
   })
 
   // The reference retries although the server says not to; here the caller does, with the same key.

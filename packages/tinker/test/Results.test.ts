@@ -79,11 +79,11 @@ describe("TrainingResult", () => {
     expect(TrainingResult.fromJson({ loss_fn_output_type: "" })).toEqual(nothing)
     expect(TrainingResult.fromProtobuf(new Uint8Array(0))).toEqual(nothing)
     expect(failure(TrainingResult.fromJson(JSON.parse('{"metrics": {"a": 1e999}}')))).toContain(
-      "Expected a number that JSON can say",
+      "Expected a finite number or NaN",
     )
     expect(() =>
       Schema.encodeSync(TrainingResult.TrainingResult)({ ...result, metrics: { "loss:sum": Infinity } }),
-    ).toThrow("Expected a number that JSON can say")
+    ).toThrow("Expected a finite number or NaN")
   })
 
   const field = create(Proto.BatchedTensorSchema, {
@@ -140,17 +140,17 @@ describe("TrainingResult", () => {
         TrainingResult.fromProtobuf(message({ logprobs: create(Proto.BatchedTensorSchema, { ...field, ...init }) })),
       )
     expect(failure(TrainingResult.fromProtobuf(Uint8Array.of(255, 255, 1)))).toContain("not a ForwardBackwardOutput: ")
-    expect(odd({ dtype: Proto.DType.DTYPE_UNSPECIFIED })).toContain("a tensor of the unknown type 0")
-    expect(odd({ dtype: 9 as never })).toContain("a tensor of the unknown type 9")
-    expect(odd({ data: Uint8Array.of(1, 2, 3) })).toContain("3 bytes are no array of elements of 4")
+    expect(odd({ dtype: Proto.DType.DTYPE_UNSPECIFIED })).toContain("unknown tensor dtype 0")
+    expect(odd({ dtype: 9 as never })).toContain("unknown tensor dtype 9")
+    expect(odd({ data: Uint8Array.of(1, 2, 3) })).toContain("3 bytes are not a multiple of the element size 4")
     expect(odd({ offsets: int64(0, 16) })).toContain("offsets 0 to 16")
     expect(odd({ offsets: int64(8, 4) })).toContain("offsets 8 to 4")
     expect(odd({ offsets: int64(0, 6) })).toContain("offsets 0 to 6")
-    expect(odd({ trailingShape: [-1n] })).toContain("rows of [-1]")
-    expect(odd({ trailingShape: [0n] })).toContain("offsets 0 to 8 cut no rows of 0")
-    expect(odd({ trailingShape: [2n] })).toContain("offsets 8 to 12 cut no rows of 2")
+    expect(odd({ trailingShape: [-1n] })).toContain("invalid trailing shape [-1]")
+    expect(odd({ trailingShape: [0n] })).toContain("offsets 0 to 8 do not delimit rows of 0")
+    expect(odd({ trailingShape: [2n] })).toContain("offsets 8 to 12 do not delimit rows of 2")
     expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 3n)))).toContain(
-      "logprobs holds 2 datums of 3",
+      "logprobs has 2 datums, expected 3",
     )
     expect(failure(TrainingResult.fromJson({ loss_fn_outputs: [{ logprobs: { data: [1] } }] }))).toContain("dtype")
   })
@@ -159,15 +159,17 @@ describe("TrainingResult", () => {
     expect(Either.map(TrainingResult.fromProtobuf(message({}, 3n)), ({ outputs }) => outputs)).toEqual(
       Either.right([{}, {}, {}]),
     )
-    expect(failure(TrainingResult.fromProtobuf(message({}, 1_000_001n)))).toContain("1000001 datums without any field")
+    expect(failure(TrainingResult.fromProtobuf(message({}, 1_000_001n)))).toContain("1000001 datums without fields")
     const many = toBinary(
       Proto.ForwardBackwardOutputSchema,
       create(Proto.ForwardBackwardOutputSchema, {
         lossFnOutputs: Array.from({ length: 100 }, () => ({ numDatums: 900_000n })),
       }),
     )
-    expect(failure(TrainingResult.fromProtobuf(many))).toContain("90000000 datums without any field")
-    expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 2n ** 40n)))).toContain("holds 2 datums of")
+    expect(failure(TrainingResult.fromProtobuf(many))).toContain("90000000 datums without fields")
+    expect(failure(TrainingResult.fromProtobuf(message({ logprobs: field }, 2n ** 40n)))).toContain(
+      "has 2 datums, expected",
+    )
   })
 
   describe("the fast protobuf reader", () => {
@@ -488,16 +490,14 @@ describe("SampleResult", () => {
 
   it("SampleResult reports malformed bytes or JSON as a failure with a description", () => {
     const bad = (init: Parameters<typeof message>[0]) => failure(SampleResult.fromProtobuf(message(init)))
-    expect(bad({ sequences: [{ stopReason: 2 as never }] })).toContain(
-      "not a SampleResponse: the unknown stop reason 2",
-    )
-    expect(bad({ sequences: [{ tokens: Uint8Array.of(1) }] })).toContain("1 bytes are no array")
+    expect(bad({ sequences: [{ stopReason: 2 as never }] })).toContain("not a SampleResponse: unknown stop reason 2")
+    expect(bad({ sequences: [{ tokens: Uint8Array.of(1) }] })).toContain("1 bytes are not a multiple")
     expect(bad({ topkPromptLogprobs: { k: 2, length: 2, tokenIds: int32(1), logprobs: float32(1) } })).toContain(
-      "the top 2 of 2 positions need 4 cells",
+      "the top 2 of 2 positions require 4 cells",
     )
     expect(
       bad({ targetPromptLogprobs: { dtype: 1, shape: [4n], encoding: { case: "dense", value: float32(1) } } }),
-    ).toContain("[4] holds 4 elements, got 1")
+    ).toContain("[4] has 4 elements, got 1")
     expect(failure(SampleResult.fromJson({ sequences: [{ tokens: [1], stop_reason: "tired" }] }))).toContain(
       "stop_reason",
     )

@@ -730,7 +730,7 @@ describe("resume failures", () => {
           reason: "Gone",
           lastCheckpoint: Option.some(expect.stringContaining("/weights/a")),
         })
-        expect(error.message).toContain("the last checkpoint is tinker://")
+        expect(error.message).toContain("last checkpoint: tinker://")
       }),
     ),
   )

@@ -74,9 +74,9 @@ describe("sampler handles", () => {
   )
 
   it.effect.each([
-    ["handle", "not base64!", "is not URL-safe base64"],
-    ["handle", Buffer.from("no json").toString("base64url"), "holds no JSON"],
-    ["handle", undefined, "expected a text, got undefined"],
+    ["handle", "not base64!", "expected URL-safe base64"],
+    ["handle", Buffer.from("no json").toString("base64url"), "expected JSON"],
+    ["handle", undefined, "expected a string, got undefined"],
     ["handle", text(7), undefined],
     ["handle.session_id", text({ sampling_session_id: "a", holder: { base_url: "http://server" } }), undefined],
     ["handle.holder", text({ session_id: "a", sampling_session_id: "a" }), undefined],
@@ -92,7 +92,7 @@ describe("sampler handles", () => {
     [
       "handle.holder.base_url",
       SamplerHandle.encode(Sampling.handle({}, "http://elsewhere")),
-      "is not the server that this program is configured for",
+      "does not match the configured base URL",
     ],
     ["handle.holder.base_url", SamplerHandle.encode(Sampling.handle({}, "nowhere")), undefined],
   ] as const)("an invalid handle is rejected without repeating its content: %s", ([path, handle, problem]) =>

@@ -296,7 +296,7 @@ describe("recorded clients", () => {
         right: {
           _tag: "InvalidInput",
           path: "modelPath",
-          problem: expect.stringContaining("does not begin with tinker://"),
+          problem: expect.stringContaining("does not start with tinker://"),
         },
       })
     }),

@@ -110,6 +110,15 @@ describe("session start", () => {
     }),
   )
 
+  it.effect("that can't be found names the base URL to check", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(
+        Effect.provide(Session.Session, layer({ create_session: [{ status: 404, body: { detail: "nope" } }] })),
+      )
+      expect(error.message).toBe("create_session: not found (HTTP 404) at http://server: check the base URL: nope")
+    }).pipe(VirtualTime.run),
+  )
+
   it.effect(
     "behaviours/dynamic_config_404.json, vectors/client_dynamic_config.json: missing flags have their defaults",
     () =>
@@ -289,7 +298,7 @@ describe("session heartbeats", () => {
       expect(lost).toMatchObject({ _tag: "SessionLost", reason: "Silent" })
       expect(lines.length).toBe(17)
       expect(lines[0]).toMatch(
-        /^Tinker: no answer to a heartbeat of session sess-0001 for 2m 10s: session_heartbeat failed/,
+        /^Tinker: no heartbeat response for session sess-0001 in 2m 10s: session_heartbeat failed/,
       )
       yield* Effect.flatMap(Session.Session, (session) =>
         Effect.raceFirst(Effect.exit(session.lost), Effect.sleep("1 hour")),

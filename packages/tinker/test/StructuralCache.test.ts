@@ -1,9 +1,9 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Remembered } from "../src/internal/util/StructuralCache.js"
+import { StructuralCache } from "../src/internal/util/StructuralCache.js"
 
 describe("StructuralCache", () => {
   it("StructuralCache finds an entry for an equal value, whatever the order of its fields", () => {
-    const cache = new Remembered<string>()
+    const cache = new StructuralCache<string>()
     cache.keep({ a: 1, b: { c: [1, 2] } }, "first")
     expect(cache.find({ a: 1, b: { c: [1, 2] } })).toBe("first")
     expect(cache.find({ b: { c: [1, 2] }, a: 1 })).toBe("first")
@@ -13,7 +13,7 @@ describe("StructuralCache", () => {
   })
 
   it("mutating a value after it was stored does not change its entry", () => {
-    const cache = new Remembered<string>()
+    const cache = new StructuralCache<string>()
     const value = { stop: ["a"] }
     cache.keep(value, "a")
     value.stop.push("b")
@@ -22,13 +22,13 @@ describe("StructuralCache", () => {
   })
 
   it("StructuralCache finds several entries in any order", () => {
-    const cache = new Remembered<number>()
+    const cache = new StructuralCache<number>()
     for (const n of [1, 2, 3]) cache.keep({ n }, n)
     for (const n of [3, 1, 2, 2, 3]) expect(cache.find({ n })).toBe(n)
   })
 
   it("ignored fields are ignored at the top level only", () => {
-    const cache = new Remembered<true>({ prompt: true })
+    const cache = new StructuralCache<true>({ prompt: true })
     cache.keep({ prompt: 1, inner: { prompt: 2 } }, true)
     expect(cache.find({ prompt: "another", inner: { prompt: 2 } })).toBe(true)
     expect(cache.find({ inner: { prompt: 2 } })).toBe(true)
@@ -38,7 +38,7 @@ describe("StructuralCache", () => {
   })
 
   it("StructuralCache distinguishes values that only look alike", () => {
-    const cache = new Remembered<string>()
+    const cache = new StructuralCache<string>()
     cache.keep({ a: 0 }, "zero")
     expect(cache.find({ a: -0 })).toBeUndefined()
     class Look {
@@ -52,7 +52,7 @@ describe("StructuralCache", () => {
   })
 
   it("StructuralCache stores nothing for values that are not plain data", () => {
-    const cache = new Remembered<string>()
+    const cache = new StructuralCache<string>()
     const odd = { a: new Map() }
     cache.keep(odd, "odd")
     expect(cache.find(odd)).toBeUndefined()

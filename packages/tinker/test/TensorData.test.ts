@@ -49,7 +49,7 @@ describe("TensorData", () => {
   it("TensorData rejects values that are not numbers, including from untyped code", () => {
     const untyped = JSON.parse('[1, "2", null]')
     expect(problem(TensorData.float32(untyped))).toBe(
-      "tensor[1]: expected a number that a float32 can hold, got a string",
+      "tensor[1]: expected a number in the range of float32, got a string",
     )
     expect(problem(TensorData.int64(untyped))).toContain("tensor[1]: expected an integer")
     expect(problem(TensorData.float32(JSON.parse("null")))).toBe(
@@ -61,10 +61,14 @@ describe("TensorData", () => {
   it("TensorData rejects a number that would be infinite as a float32", () => {
     const largest = 2 ** 128 - 2 ** 104
     expect(problem(TensorData.float32([1, 1e39]))).toBe(
-      "tensor[1]: expected a number that a float32 can hold, got 1e+39",
+      "tensor[1]: expected a number in the range of float32, got 1e+39",
     )
-    expect(problem(TensorData.float32(Float64Array.of(-1e39)))).toContain("tensor[0]: expected a number that")
-    expect(problem(TensorData.float32([[1], [1e39]]))).toContain("tensor[1][0]: expected a number that")
+    expect(problem(TensorData.float32(Float64Array.of(-1e39)))).toContain(
+      "tensor[0]: expected a number in the range of float32",
+    )
+    expect(problem(TensorData.float32([[1], [1e39]]))).toContain(
+      "tensor[1][0]: expected a number in the range of float32",
+    )
     expect(float([largest, 3.4028235677973362e38]).data).toEqual(Float32Array.of(largest, largest))
     expect(problem(TensorData.float32([3.4028235677973366e38]))).toContain("tensor[0]")
     expect(problem(TensorData.float32([-3.4028235677973366e38]))).toContain("tensor[0]")
@@ -77,13 +81,15 @@ describe("TensorData", () => {
     expect(sparse({ crowIndices: [0, 1], colIndices: { length: -1 } })).toBe(
       "tensor.sparse.colIndices: expected indices, got an object",
     )
-    expect(problem(TensorData.float32([1], { shape: {} as never }))).toContain("tensor.shape: expected integers")
+    expect(problem(TensorData.float32([1], { shape: {} as never }))).toContain(
+      "tensor.shape: expected non-negative integers",
+    )
     expect(problem(TensorData.float32([new DataView(new ArrayBuffer(4))] as never))).toContain("tensor[0]: expected")
   })
 
   it("TensorData rejects a sparse tensor that is too large to be dense", () => {
     const huge = int([], { shape: [2, 2 ** 40], sparse: { crowIndices: [0, 0, 0], colIndices: [] } })
-    expect(problem(TensorData.toNumbers(huge, "x"))).toBe("x: too large to be dense: 2199023255552 elements")
+    expect(problem(TensorData.toNumbers(huge, "x"))).toBe("x: too large for a dense array: 2199023255552 elements")
     expect(TensorData.at(huge, 1, 2 ** 39)).toEqual(Option.some(0))
   })
 
@@ -105,12 +111,10 @@ describe("TensorData", () => {
   })
 
   it("TensorData rejects shapes that don't match the data", () => {
-    expect(problem(TensorData.float32([1, 2, 3], { shape: [2, 2] }))).toBe(
-      "tensor.shape: [2, 2] holds 4 elements, got 3",
-    )
-    expect(problem(TensorData.float32([1], { shape: [-1] }))).toContain("tensor.shape: expected integers")
-    expect(problem(TensorData.float32([1], { shape: [0.5] }))).toContain("tensor.shape: expected integers")
-    expect(problem(TensorData.int64([[1, 2], [3]]))).toBe("tensor[1]: expected a row of 2 numbers, as the first one")
+    expect(problem(TensorData.float32([1, 2, 3], { shape: [2, 2] }))).toBe("tensor.shape: [2, 2] has 4 elements, got 3")
+    expect(problem(TensorData.float32([1], { shape: [-1] }))).toContain("tensor.shape: expected non-negative integers")
+    expect(problem(TensorData.float32([1], { shape: [0.5] }))).toContain("tensor.shape: expected non-negative integers")
+    expect(problem(TensorData.int64([[1, 2], [3]]))).toBe("tensor[1]: expected a row of 2 numbers, like the first row")
     expect(
       problem(
         TensorData.int64([
@@ -128,18 +132,18 @@ describe("TensorData", () => {
     const sparse = (crowIndices: TensorData.Ints, colIndices: TensorData.Ints, shape: ReadonlyArray<number> = [3, 8]) =>
       problem(TensorData.int64([5, 6], { shape, sparse: { crowIndices, colIndices } }))
     expect(sparse([0, 1, 1, 2], [0, 7])).toBe("no problem")
-    expect(sparse([0, 1, 1, 2], [0, 7], [24])).toContain("tensor.shape: a sparse tensor needs")
-    expect(sparse([0, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices: expected 4 (rows + 1), got 3")
+    expect(sparse([0, 1, 1, 2], [0, 7], [24])).toContain("tensor.shape: a sparse tensor requires")
+    expect(sparse([0, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices: expected 4 values (rows + 1), got 3")
     expect(sparse([0, 2, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices[2]")
     expect(sparse([1, 1, 1, 2], [0, 7])).toContain("tensor.sparse.crowIndices[0]")
     expect(sparse([0, 1, 1, 1], [0, 7])).toContain("tensor.sparse.crowIndices[3]: expected the number of elements, 2")
-    expect(sparse([0, 1, 1, 2], [0, 8])).toContain("tensor.sparse.colIndices[1]: expected columns below 8")
-    expect(sparse([0, 1, 1, 2], [-1, 7])).toContain("tensor.sparse.colIndices[0]: expected columns below 8")
+    expect(sparse([0, 1, 1, 2], [0, 8])).toContain("tensor.sparse.colIndices[1]: expected increasing columns below 8")
+    expect(sparse([0, 1, 1, 2], [-1, 7])).toContain("tensor.sparse.colIndices[0]: expected increasing columns below 8")
     expect(sparse([0, 0, 2, 2], [3, 4])).toBe("no problem")
     expect(sparse([0, 1, 2, 2], [4, 3])).toBe("no problem")
-    expect(sparse([0, 0, 2, 2], [4, 3])).toContain("tensor.sparse.colIndices[1]: expected columns below 8 that rise")
+    expect(sparse([0, 0, 2, 2], [4, 3])).toContain("tensor.sparse.colIndices[1]: expected increasing columns below 8")
     expect(sparse([0, 0, 2, 2], [4, 4])).toContain("tensor.sparse.colIndices[1]")
-    expect(sparse([0, 1, 1, 2], [0])).toContain("tensor.sparse.colIndices: expected one for each")
+    expect(sparse([0, 1, 1, 2], [0])).toContain("tensor.sparse.colIndices: expected one value per element")
     expect(sparse([0, 1, 1, 2], [0, 2 ** 31])).toContain("tensor.sparse.colIndices[1]: expected an index")
   })
 
@@ -161,7 +165,7 @@ describe("TensorData", () => {
     expect(TensorData.toNumbers(float([0.5, 1]))).toEqual(Either.right([0.5, 1]))
     expect(TensorData.toNumbers(int(BigInt64Array.of(1n, 2n)))).toEqual(Either.right([1, 2]))
     expect(problem(TensorData.toNumbers(int(BigInt64Array.of(1n, 2n ** 53n))))).toBe(
-      "tensor[1]: 9007199254740992 is beyond ±(2^53 - 1), where numbers are no longer exact",
+      "tensor[1]: 9007199254740992 exceeds ±(2^53 - 1) and cannot be represented exactly as a number",
     )
   })
 

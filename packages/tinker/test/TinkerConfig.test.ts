@@ -21,6 +21,18 @@ describe("TinkerConfig", () => {
     expect(config.telemetry).toBe(false)
   })
 
+  it("TinkerConfig rejects secrets of untyped programs that are not Redacted, without showing them", () => {
+    const message = (values: object) =>
+      Either.match(TinkerConfig.make(values), { onLeft: (error) => error.message, onRight: () => "" })
+    expect(message({ apiKey: "tml-plain" })).toBe('apiKey: expected Redacted.make("…"), got a string')
+    expect(message({ apiKey, credentialCommand: 42 })).toBe(
+      'credentialCommand: expected Redacted.make("…"), got a number',
+    )
+    expect(message({ apiKey, cloudflareAccess: { clientId: "a", clientSecret: "b" } })).toBe(
+      'cloudflareAccess.clientId: expected Redacted.make("…"), got a string',
+    )
+  })
+
   it.effect("TinkerConfig reads every environment variable of the reference SDK", () =>
     Effect.gen(function* () {
       const config = yield* environment({
@@ -85,15 +97,15 @@ describe("TinkerConfig", () => {
         "TINKER_API_KEY: must start with 'tml-' (an API key) or 'eyJ' (a JWT)",
       )
       const split = yield* problem(environment({ TINKER_API_KEY: "tml-secret\nkey" }))
-      expect(split).toBe("TINKER_API_KEY: holds a blank or a non-ASCII character")
+      expect(split).toBe("TINKER_API_KEY: contains whitespace or a non-ASCII character")
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_BASE_URL: "ftp://host" }))).toMatch(
-        /^TINKER_BASE_URL: has the scheme ftp:/,
+        /^TINKER_BASE_URL: expected http: or https:, got ftp:/,
       )
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_LOG: "loud" }))).toMatch(
         /^TINKER_LOG: must be one of/,
       )
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", CLOUDFLARE_ACCESS_CLIENT_ID: "id" }))).toMatch(
-        /^CLOUDFLARE_ACCESS_CLIENT_SECRET: is missing/,
+        /^CLOUDFLARE_ACCESS_CLIENT_SECRET: not set/,
       )
       // Names on Object.prototype are not log levels.
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", TINKER_LOG: "constructor" }))).toMatch(/^TINKER_LOG/)
@@ -102,10 +114,10 @@ describe("TinkerConfig", () => {
       )
       const cloudflare = { CLOUDFLARE_ACCESS_CLIENT_ID: "id", CLOUDFLARE_ACCESS_CLIENT_SECRET: "hunter2\n" }
       expect(yield* problem(environment({ TINKER_API_KEY: "tml-a", ...cloudflare }))).toBe(
-        "CLOUDFLARE_ACCESS_CLIENT_SECRET: holds a character that a header can't carry",
+        "CLOUDFLARE_ACCESS_CLIENT_SECRET: contains a character that is not allowed in a header",
       )
       expect(yield* problem(environment({}))).toMatch(
-        /^TINKER_API_KEY: is not set, and neither is TINKER_CREDENTIAL_CMD/,
+        /^TINKER_API_KEY: not set, and TINKER_CREDENTIAL_CMD is not set either/,
       )
     }),
   )
@@ -121,11 +133,13 @@ describe("TinkerConfig", () => {
     const message = (values: TinkerConfig.Values) =>
       Either.getOrThrow(Either.flip(TinkerConfig.make({ apiKey, ...values }))).message
     expect(message({ headers: { "X-API-Key": "tml-a" } })).toBe(
-      "headers.X-API-Key: is set from the credential; give it as apiKey",
+      "headers.X-API-Key: reserved for the credential; use apiKey instead",
     )
-    expect(message({ headers: { "a b": "c" } })).toBe("headers.a b: is not a header name")
-    expect(message({ headers: { a: "b\r\nx-evil: 1" } })).toBe("headers.a: holds a character that a header can't carry")
-    expect(message({ attemptTimeout: "-1 seconds" })).toBe("attemptTimeout: must be more than zero")
+    expect(message({ headers: { "a b": "c" } })).toBe("headers.a b: not a valid header name")
+    expect(message({ headers: { a: "b\r\nx-evil: 1" } })).toBe(
+      "headers.a: contains a character that is not allowed in a header",
+    )
+    expect(message({ attemptTimeout: "-1 seconds" })).toBe("attemptTimeout: must be greater than zero")
     expect(message({ maxResponseBytes: 0.5 })).toBe("maxResponseBytes: must be a positive integer")
   })
 

@@ -40,6 +40,13 @@ const labels = Effect.map(Metric.snapshot, (pairs) =>
 )
 
 describe("TinkerMetrics", () => {
+  it("TinkerMetrics.names lists every metric", () => {
+    const { names } = TinkerMetrics
+    expect(new Set(Object.values(names)).size).toBe(10)
+    expect(names.requests).toBe("tinker.requests")
+    expect(names.tokensSampled).toBe("tinker.tokens_sampled")
+  })
+
   it.effect("metrics count requests, retries, waits, bytes and tokens by tenant and operation", () =>
     Effect.gen(function* () {
       const tenant = "counted"

@@ -119,12 +119,12 @@ describe("call options", () => {
       const problem = (options: Transport.CallOptions) =>
         Effect.map(Effect.flip(call(Api.createSession, session, options)), (error) => `${error._tag} ${error.message}`)
       expect(yield* problem({ headers: { "x-a": "b\r\nc" } })).toBe(
-        "InvalidInput create_session.options.headers.x-a: holds a character that a header can't carry",
+        "InvalidInput create_session.options.headers.x-a: contains a character that is not allowed in a header",
       )
       expect(yield* problem({ headers: { "X-Api-Key": "tml-other" } })).toMatch(
-        /^InvalidInput .*X-Api-Key: is set from/,
+        /^InvalidInput .*X-Api-Key: reserved for/,
       )
-      expect(yield* problem({ idempotencyKey: "a\nb" })).toMatch(/^InvalidInput .*x-idempotency-key: holds/)
+      expect(yield* problem({ idempotencyKey: "a\nb" })).toMatch(/^InvalidInput .*x-idempotency-key: contains/)
       expect(yield* problem({ timeout: "abc" as never })).toBe(
         "InvalidInput create_session.options.timeout: is not a duration",
       )
@@ -252,7 +252,7 @@ describe("redirects", () => {
       const { call } = yield* Transport.Transport
       const redirect = yield* Effect.flip(call(Api.createSession, session))
       expect(redirect.message).toBe(
-        "create_session got an answer it can't read [Redirect] (HTTP 307): it leads to http://elsewhere, and only a GET may leave its origin: is that the base URL?",
+        "create_session: unexpected response (Redirect, HTTP 307): it leads to http://elsewhere, and only a GET may leave its origin: is that the base URL?",
       )
       const [, again] = (yield* call(Api.getInfo, { modelId: "m" }), yield* sent).filter(({ path }) =>
         path.endsWith("info"),
@@ -273,7 +273,7 @@ describe("redirects", () => {
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const finish = yield* Effect.flip(call(Api.finishSession, { sessionId: "s", reason: { type: "success" } }))
-      expect(finish.message).toMatch(/\[Redirect\] \(HTTP 302\): it leads to http:\/\/login.example/)
+      expect(finish.message).toMatch(/\(Redirect, HTTP 302\): it leads to http:\/\/login.example/)
       const remove = yield* Effect.flip(call(Api.deleteApiKey, {}))
       expect(remove.message).toMatch(/it would turn a DELETE into a GET$/)
       expect((yield* sent).map(({ method }) => method)).toEqual(["POST", "DELETE"])

@@ -649,7 +649,7 @@ describe("start-up and credentials", () => {
         create_session: [{ status: 401, body: { detail: "no" } }],
       })
       expect(requests.length).toBe(1)
-      expect(error?.message).toBe("create_session was not authorized: check the API key (HTTP 401): no")
+      expect(error?.message).toBe("create_session was not authorized (HTTP 401): check the API key: no")
     }),
   )
 
@@ -765,13 +765,13 @@ describe("start-up and credentials", () => {
       const missing = yield* Effect.flip(
         run(createSession, {}, stored).pipe(Effect.provide(host(Effect.fail("unused")))),
       )
-      expect(missing.message).toMatch(/^TINKER_API_KEY: is not set.*tinker auth login/)
+      expect(missing.message).toMatch(/^TINKER_API_KEY: not set.*tinker auth login/)
       const broken = yield* Effect.flip(
         run(createSession, {}, stored).pipe(
           Effect.provide(host(Effect.fail("unused"), Option.some(`{"default":"k1","keys":{"k1":"tml-leak"}}`))),
         ),
       )
-      expect(broken.message).toBe("/home/me/.tinker/credentials.json: is not a credentials file")
+      expect(broken.message).toBe("/home/me/.tinker/credentials.json: not a valid credentials file")
     }),
   )
 })

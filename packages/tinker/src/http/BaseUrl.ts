@@ -1,6 +1,6 @@
 /**
- * Where a Tinker server is. Two spellings of one server are one `BaseUrl`, two path prefixes are two: requests,
- * connection pools and limiter keys all go through `parse`, so they can't disagree.
+ * Represents the address of a Tinker server. Different spellings of one address are equal; different path prefixes are
+ * not. Requests, connection pools and limiter keys all use `parse`, so they always agree.
  *
  * @since 0.1.0
  */
@@ -8,41 +8,43 @@ import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import { InvalidConfig } from "../TinkerError.ts"
 
-const normalise = (text: string): Either.Either<string, string> => {
-  // A URL with credentials must not be echoed, so no message here quotes the text.
-  if (!URL.canParse(text)) return Either.left("is not a URL; expected something like https://host/prefix")
+const normalize = (text: string): Either.Either<string, string> => {
+  // The messages never quote the URL, because it may contain credentials.
+  if (!URL.canParse(text)) return Either.left("not a valid URL; expected a URL like https://host/prefix")
   const url = new URL(text)
   if (url.protocol !== "http:" && url.protocol !== "https:") {
-    return Either.left(`has the scheme ${url.protocol} where http: or https: was expected`)
+    return Either.left(`expected http: or https:, got ${url.protocol}`)
   }
   if (url.username !== "" || url.password !== "") {
-    return Either.left("carries a user name or password; give the credential as an API key")
+    return Either.left("must not contain a user name or password; use an API key instead")
   }
   if (text.includes("?") || text.includes("#")) {
-    return Either.left("has a query or a fragment; only a path prefix may follow the host")
+    return Either.left("must not contain a query or fragment; only a path prefix may follow the host")
   }
   return Either.right(`${url.protocol}//${url.host}${url.pathname.replace(/\/+$/, "")}`)
 }
 
 /**
- * A normalised base URL: lower-case scheme and host, no default port, no trailing slash, path prefix kept.
+ * A normalized base URL: lower-case scheme and host, no default port, no trailing slash, with its path prefix.
  *
  * @since 0.1.0
  * @category models
  */
 export const BaseUrl = Schema.NonEmptyString.pipe(
-  Schema.filter((text) => Either.merge(normalise(text)) === text || "Expected a normalised base URL"),
+  Schema.filter((text) => Either.merge(normalize(text)) === text || "Expected a normalized base URL"),
   Schema.brand("effect-tinker/http/BaseUrl"),
 )
 
 /**
+ * The type of {@link BaseUrl}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type BaseUrl = typeof BaseUrl.Type
 
 /**
- * The hosted service.
+ * The address of the hosted service.
  *
  * @since 0.1.0
  * @category constants
@@ -50,13 +52,13 @@ export type BaseUrl = typeof BaseUrl.Type
 export const hosted: BaseUrl = BaseUrl.make("https://tinker.thinkingmachines.dev/services/tinker-prod")
 
 /**
- * Normalises a base URL. `setting` names where it came from in the error.
+ * Normalizes a base URL. `setting` names its source in errors.
  *
  * @since 0.1.0
  * @category constructors
  */
 export const parse = (text: string, setting = "baseUrl"): Either.Either<BaseUrl, InvalidConfig> =>
-  Either.mapBoth(normalise(text), {
+  Either.mapBoth(normalize(text), {
     onLeft: (problem) => new InvalidConfig({ setting, problem }),
     onRight: (url) => BaseUrl.make(url),
   })

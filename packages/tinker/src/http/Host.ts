@@ -1,6 +1,6 @@
 /**
- * What the machine around the program offers, so that the SDK itself imports nothing of Node. The default offers
- * nothing and says so; `@effect-tinker/node` supplies the real one.
+ * Describes the platform, so that the SDK itself does not depend on Node. The default supports nothing;
+ * `@effect-tinker/node` provides an implementation.
  *
  * @since 0.1.0
  */
@@ -10,7 +10,7 @@ import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
 
 /**
- * Told to the server in headers, as the reference SDK does.
+ * The platform information sent to the server in headers, as in the reference SDK.
  *
  * @since 0.1.0
  * @category models
@@ -31,42 +31,49 @@ export interface Platform {
 export type Zstd = (bytes: Uint8Array) => Effect.Effect<Uint8Array>
 
 /**
- * A digest over bytes that come one after the other.
+ * An incremental hash.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Hash {
   readonly update: (bytes: Uint8Array) => void
-  /** Asked for once, at the end. */
+  /** Returns the digest; called once, at the end. */
   readonly digest: () => Uint8Array
 }
 
 /**
+ * The operations of the platform.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
   readonly platform: Platform
-  /** Runs a command through the shell and gives its trimmed output. Fails with a text that holds no secret. */
+  /** Runs a shell command and returns its trimmed output. Fails with a message that contains no secrets. */
   readonly runCommand: (command: Redacted.Redacted<string>) => Effect.Effect<Redacted.Redacted<string>, string>
-  /** The file's text, or none when there is no such file. Fails with a text that holds no secret. */
+  /** Returns the text of a file, or none if the file does not exist. Fails with a message that contains no secrets. */
   readonly readFile: (path: string) => Effect.Effect<Option.Option<string>, string>
-  /** None where there is no encoder: then requests go uncompressed, which every server accepts. */
+  /**
+   * Returns the zstd encoder; none if there is none, in which case requests are sent uncompressed, which every server
+   * accepts.
+   */
   readonly zstd: Effect.Effect<Option.Option<Zstd>>
-  /** None where it can't be computed: then what is downloaded is not checked by it. */
+  /** Creates a hash; none if the algorithm is not supported, in which case downloads are not verified with it. */
   readonly hash: (algorithm: "md5" | "sha1" | "sha256" | "sha512") => Option.Option<Hash>
 }
 
 /**
+ * The reference to the platform.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class Host extends Context.Reference<Host>()("effect-tinker/http/Host", {
   defaultValue: (): Service => ({
     platform: { os: "unknown", arch: "unknown", runtime: "unknown", runtimeVersion: "unknown" },
-    runCommand: () => Effect.fail("this platform can't run a credential command; provide Host (@effect-tinker/node)"),
-    readFile: () => Effect.fail("this platform can't read a credentials file; provide Host (@effect-tinker/node)"),
+    runCommand: () => Effect.fail("this platform cannot run a credential command; provide Host (@effect-tinker/node)"),
+    readFile: () => Effect.fail("this platform cannot read a credentials file; provide Host (@effect-tinker/node)"),
     zstd: Effect.succeedNone,
     hash: () => Option.none(),
   }),

@@ -1,7 +1,7 @@
 /**
- * The interface through which the SDK sends every HTTP request: a request, a callback, and no fiber. An `HttpClient` can
- * implement it beside `execute`. A client that does not, e.g. `fetch` or a client wrapped by `mapRequest` or
- * `transform`, is adapted to it by running `execute` in a fiber, so nothing that wraps a client is bypassed.
+ * The callback interface through which the SDK sends every HTTP request without a fiber. An `HttpClient` can implement
+ * it in addition to `execute`. A client that does not, e.g. `fetch` or a client wrapped with `mapRequest` or
+ * `transform`, is adapted by running `execute` in a fiber, so that wrappers are never bypassed.
  *
  * @since 0.1.0
  */
@@ -14,12 +14,16 @@ import type { Purpose } from "../protocol/Endpoint.ts"
 import type { HttpFailure } from "./HttpFailure.ts"
 
 /**
+ * The key under which an `HttpClient` provides its implementation.
+ *
  * @since 0.1.0
  * @category symbols
  */
 export const TypeId: unique symbol = Symbol.for("effect-tinker/http/HttpDirect")
 
 /**
+ * A request.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -27,30 +31,30 @@ export interface Outgoing {
   readonly method: "GET" | "POST" | "PUT" | "DELETE"
   readonly url: string
   readonly purpose: Purpose
-  /** Names and values in turn. Names are in lower case and occur once. */
+  /** Alternating names and values. Names are in lower case and unique. */
   readonly headers: ReadonlyArray<string>
-  /** Its memory may be reused after `onBodySent`. A client that needs it longer copies it. */
+  /** The memory may be reused after `onBodySent`. A client that needs it longer must copy it. */
   readonly body: string | Uint8Array | undefined
-  /** A client that can tell calls it once, when neither it nor anything below it reads the body any more. */
+  /** Called once by clients that support it, when the body is no longer read. */
   readonly onBodySent?: (() => void) | undefined
 }
 
 /**
- * A response with its whole body, decoded. Redirects are not followed.
+ * A response with its complete, decoded body. Redirects are not followed.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Incoming {
   readonly status: number
-  /** By names in lower case. */
+  /** Names are in lower case. */
   readonly headers: Readonly<Record<string, string | undefined>>
   /** May be a view of a larger buffer, which it keeps alive. */
   readonly body: Uint8Array
 }
 
 /**
- * The request is malformed. Nothing was sent, and no retry can send it.
+ * The request is malformed. Nothing was sent, and a retry cannot succeed.
  *
  * @since 0.1.0
  * @category errors
@@ -58,7 +62,7 @@ export interface Incoming {
 export class Unsendable extends Data.TaggedError("Unsendable")<{ readonly cause: unknown }> {
   /** @since 0.1.0 */
   override get message(): string {
-    return `can't be sent: ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
+    return `cannot be sent: ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
   }
 }
 
@@ -79,7 +83,7 @@ export type Outcome =
   | { readonly _tag: "Died"; readonly cause: Cause.Cause<never> }
 
 /**
- * Cancels a request. A client that needs time to release it returns an effect that waits for that.
+ * Cancels a request. A client that releases it asynchronously returns an effect that waits for that.
  *
  * @since 0.1.0
  * @category models
@@ -87,8 +91,8 @@ export type Outcome =
 export type Cancel = () => Effect.Effect<unknown> | void
 
 /**
- * Sends a request. Calls `done` at most once, possibly before it returns, and never after the request was cancelled.
- * `fiber` is the caller's fiber, for its clock and context.
+ * Sends a request. Calls `done` at most once, possibly before returning, and never after cancellation. `fiber` is the
+ * caller's fiber, for its clock and context.
  *
  * @since 0.1.0
  * @category models
@@ -109,7 +113,7 @@ export const of = (client: HttpClient.HttpClient): Send | undefined =>
   (client as HttpClient.HttpClient & { readonly [TypeId]?: Send })[TypeId]
 
 /**
- * Returns the client with an implementation, which must do the same as `execute`.
+ * Adds an implementation, which must be equivalent to `execute`, to a client.
  *
  * @since 0.1.0
  * @category constructors

@@ -1,7 +1,6 @@
 /**
- * Why an HTTP exchange failed, in the words of a client that knows: the `cause` of the `RequestError` and
- * `ResponseError` of `@effect/platform`. Here, and not with the client, so that what decides about a retry can
- * recognise them whichever client is used.
+ * The reasons why an HTTP exchange failed, used as the `cause` of the `RequestError` and `ResponseError` of
+ * `@effect/platform`. Defined here so that retry decisions recognize them regardless of the client.
  *
  * @since 0.1.0
  */
@@ -10,13 +9,13 @@ import * as Predicate from "effect/Predicate"
 
 const words = (cause: unknown): string => {
   if (!(cause instanceof Error)) return String(cause)
-  // Node tells several failed addresses as one AggregateError without a message of its own.
+  // Node reports several failed addresses as one AggregateError without a message.
   if (cause instanceof AggregateError && cause.message === "") return cause.errors.map(words).join("; ")
   return cause.message === "" ? cause.name : cause.message
 }
 
 /**
- * No byte of the request left this machine: refused, DNS, TLS, connect time-out, or nobody to send it to.
+ * The request was not sent: connection refused, DNS, TLS, connect timeout, or no server to send it to.
  *
  * @since 0.1.0
  * @category errors
@@ -29,7 +28,7 @@ export class NotSent extends Data.TaggedError("NotSent")<{ readonly cause: unkno
 }
 
 /**
- * The request was on a connection that ended before the whole answer was there. The server may have seen it.
+ * The connection ended before the response was complete. The server may have received the request.
  *
  * @since 0.1.0
  * @category errors
@@ -42,7 +41,7 @@ export class Disconnected extends Data.TaggedError("Disconnected")<{ readonly ca
 }
 
 /**
- * The body is bigger than the client's limit, after decoding.
+ * The decoded body exceeds the client's limit.
  *
  * @since 0.1.0
  * @category errors
@@ -50,12 +49,12 @@ export class Disconnected extends Data.TaggedError("Disconnected")<{ readonly ca
 export class InflatedTooLarge extends Data.TaggedError("InflatedTooLarge")<{ readonly limit: number }> {
   /** @since 0.1.0 */
   override get message(): string {
-    return `the body is bigger than ${this.limit} bytes`
+    return `the body is larger than ${this.limit} bytes`
   }
 }
 
 /**
- * The body is not what its content-encoding says.
+ * The body does not match its content encoding.
  *
  * @since 0.1.0
  * @category errors
@@ -66,12 +65,12 @@ export class CorruptBody extends Data.TaggedError("CorruptBody")<{
 }> {
   /** @since 0.1.0 */
   override get message(): string {
-    return `not valid ${this.encoding}: ${words(this.cause)}`
+    return `invalid ${this.encoding} data: ${words(this.cause)}`
   }
 }
 
 /**
- * The body has a content-encoding that the client did not ask for and can't decode.
+ * The body has a content encoding that the client did not request and cannot decode.
  *
  * @since 0.1.0
  * @category errors
@@ -79,18 +78,21 @@ export class CorruptBody extends Data.TaggedError("CorruptBody")<{
 export class UnsupportedEncoding extends Data.TaggedError("UnsupportedEncoding")<{ readonly encoding: string }> {
   /** @since 0.1.0 */
   override get message(): string {
-    return `can't decode content-encoding ${JSON.stringify(this.encoding.slice(0, 40))}`
+    return `unsupported content-encoding ${JSON.stringify(this.encoding.slice(0, 40))}`
   }
 }
 
 /**
+ * The reasons why an HTTP exchange failed.
+ *
  * @since 0.1.0
  * @category errors
  */
 export type HttpFailure = NotSent | Disconnected | InflatedTooLarge | CorruptBody | UnsupportedEncoding
 
 /**
- * By tag, so that it also holds for a class of another copy of this package.
+ * Checks whether a value is an {@link HttpFailure}. Checks the tag, so that it also recognizes classes from another
+ * copy of this package.
  *
  * @since 0.1.0
  * @category guards

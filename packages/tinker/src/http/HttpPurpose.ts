@@ -1,6 +1,6 @@
 /**
- * Which connections a request should use, told to the `HttpClient` through the context so that any client works: one
- * that knows pools (`@effect-tinker/node`) picks by it, the others ignore it.
+ * Tells the `HttpClient` which connections a request should use. It is part of the context, so that it works with any
+ * client: one with pools (`@effect-tinker/node`) uses it, others ignore it.
  *
  * @since 0.1.0
  */
@@ -8,8 +8,9 @@ import * as Context from "effect/Context"
 import type { Purpose } from "../protocol/Endpoint.ts"
 
 /**
- * `rest` unless provided.
+ * The purpose of the current request.
  *
+ * @default "rest"
  * @since 0.1.0
  * @category references
  */

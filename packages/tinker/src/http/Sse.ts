@@ -1,6 +1,6 @@
 /**
- * Server-sent events, by the rules of the WHATWG: bytes in, complete events out, however the bytes were cut. An event
- * is given as soon as the empty line after it is there; one that the end of the stream cuts off is dropped.
+ * Decodes server-sent events according to the WHATWG standard, regardless of how the bytes are split. An event is
+ * emitted as soon as its terminating empty line arrives; an incomplete event at the end of the stream is dropped.
  *
  * @since 0.1.0
  */
@@ -14,48 +14,56 @@ import { SseParser } from "../internal/chat/SseParser.ts"
 import { type Reader, transduce } from "../internal/util/Transduce.ts"
 
 /**
+ * A server-sent event.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Event {
-  /** `message` if the server gave no name. */
+  /** The name of the event, or `message` if the server sent none. */
   readonly event: string
-  /** The lines of its data, joined by line feeds. */
+  /** The data lines, joined by line feeds. */
   readonly data: string
-  /** The last id that the server told, with this event or an earlier one; empty if none. */
+  /** The last id sent with this or an earlier event; empty if none. */
   readonly id: string
-  /** How long the server last asked to wait before a reconnection. Nothing here reconnects. */
+  /** The reconnection delay last sent by the server. This module does not reconnect. */
   readonly retry: Option.Option<Duration.Duration>
 }
 
 /**
- * One event is bigger than was allowed. What came before it was given.
+ * An event exceeds the size limit. Earlier events were emitted.
  *
  * @since 0.1.0
  * @category errors
  */
 export class SseError extends Schema.TaggedError<SseError>("effect-tinker/http/Sse/SseError")("SseError", {
   reason: Schema.Literal("EventTooLarge"),
-  /** In bytes. */
+  /** The limit in bytes. */
   limit: Schema.Number,
 }) {
   /** @since 0.1.0 */
   override get message(): string {
-    return `an event is bigger than ${this.limit} bytes`
+    return `an event is larger than ${this.limit} bytes`
   }
 }
 
 /**
+ * Options of {@link decode}.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Options {
-  /** The most bytes that are kept of an event that is not complete yet. Default: 8 MiB. */
+  /**
+   * The maximum size of an incomplete event in bytes.
+   *
+   * @default 8 MiB
+   */
   readonly maxEventBytes?: number | undefined
 }
 
 /**
- * Reads a body of type `text/event-stream`.
+ * Decodes a body of type `text/event-stream`.
  *
  * @since 0.1.0
  * @category decoding

@@ -1,6 +1,6 @@
 /**
- * Every endpoint of the Tinker API as a value. The client sends them, a server answers them, the tests compare them
- * with the recorded wire.
+ * Defines every endpoint of the Tinker API as a value. Clients send them, servers handle them, and tests compare them
+ * with the recorded wire format.
  *
  * @since 0.1.0
  */
@@ -26,6 +26,8 @@ import { version } from "./Version.ts"
 const SessionParams = lazy(() => Schema.Struct({ sessionId: Schema.String }))
 
 /**
+ * Returns the server's flags.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -41,7 +43,7 @@ export const clientConfig = Endpoint.json({
 })
 
 /**
- * The flags of a server that sends none.
+ * The flags of a server that does not send any.
  *
  * @since 0.1.0
  * @category session
@@ -49,6 +51,8 @@ export const clientConfig = Endpoint.json({
 export const defaultClientConfig: Session.ClientConfig = Schema.decodeSync(Session.ClientConfig)({})
 
 /**
+ * Returns the flags that may change during a session.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -64,6 +68,8 @@ export const dynamicConfig = Endpoint.json({
 })
 
 /**
+ * Exchanges the credential for a JWT.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -79,6 +85,8 @@ export const authToken = Endpoint.json({
 })
 
 /**
+ * Creates a session.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -93,6 +101,8 @@ export const createSession = Endpoint.json({
 })
 
 /**
+ * Keeps a session alive.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -103,13 +113,15 @@ export const heartbeat = Endpoint.json({
   purpose: "session",
   retry: "none",
   timeout: "10 seconds",
-  // The same each time: written once.
+  // The body is the same for every heartbeat of a session, so it is encoded once.
   holes: {},
   body: Session.HeartbeatRequest,
   response: Session.HeartbeatResponse,
 })
 
 /**
+ * Finishes a session.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -123,6 +135,8 @@ export const finishSession = Endpoint.json({
 })
 
 /**
+ * Returns the models that the server supports.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -135,6 +149,8 @@ export const getServerCapabilities = Endpoint.json({
 })
 
 /**
+ * Checks the health of the server.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -148,6 +164,8 @@ export const health = Endpoint.json({
 })
 
 /**
+ * Sends telemetry events.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -162,9 +180,9 @@ export const telemetry = Endpoint.json({
   response: Telemetry.TelemetryResponse,
 })
 
-// Training. A number in the request makes it sequenced.
+// Training. Requests with a sequence number are marked as sequenced.
 
-/** Counted numbers, which are another one in each request. */
+/** The sequence number, which differs in each request. */
 const seqIdHole: Endpoint.Hole<number> = {
   empty: 0,
   mark: `"seq_id":0`,
@@ -174,6 +192,8 @@ const seqIdHole: Endpoint.Hole<number> = {
 const train = { method: "POST", purpose: "train", response: Futures.Accepted } as const
 
 /**
+ * Creates a model.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -186,7 +206,7 @@ export const createModel = Endpoint.json({
 })
 
 /**
- * Servers up to 0.25 only; newer ones end a model with its session.
+ * Unloads a model on servers up to 0.25; newer ones end a model with its session.
  *
  * @since 0.1.0
  * @category training
@@ -199,6 +219,8 @@ export const unloadModel = Endpoint.json({
 })
 
 /**
+ * Returns information about a model.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -212,6 +234,8 @@ export const getInfo = Endpoint.json({
 })
 
 /**
+ * Applies the accumulated gradients to the weights.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -225,6 +249,8 @@ export const optimStep = Endpoint.json({
 })
 
 /**
+ * Loads a checkpoint into an existing model.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -237,7 +263,7 @@ export const loadWeights = Endpoint.json({
 })
 
 /**
- * The other form of `load_weights`: it makes the model that it loads into.
+ * Loads a checkpoint into a new model; an alternative form of `load_weights`.
  *
  * @since 0.1.0
  * @category training
@@ -250,6 +276,8 @@ export const loadWeightsAsModel = Endpoint.json({
 })
 
 /**
+ * Saves weights for training.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -262,6 +290,8 @@ export const saveWeights = Endpoint.json({
 })
 
 /**
+ * Saves weights for sampling.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -274,6 +304,8 @@ export const saveWeightsForSampler = Endpoint.json({
 })
 
 /**
+ * Saves weights for external use.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -286,6 +318,8 @@ export const saveWeightsExternal = Endpoint.json({
 })
 
 /**
+ * Uploads a custom loss function.
+ *
  * @since 0.1.0
  * @category training
  */
@@ -297,7 +331,7 @@ export const createCustomLoss = Endpoint.json({
 })
 
 /**
- * `forwardOnly` makes it a forward pass.
+ * Runs a forward-backward pass, or a forward pass if `forwardOnly`.
  *
  * @since 0.1.0
  * @category training
@@ -317,7 +351,7 @@ const passJson = (forwardOnly: boolean) => (pass: Pass) =>
   Either.map(ForwardBackward.toJson({ ...pass, forwardOnly }), (json) => new TextEncoder().encode(JSON.stringify(json)))
 
 /**
- * The same for servers that read no protobuf.
+ * Runs a forward-backward pass on servers that do not read protobuf.
  *
  * @since 0.1.0
  * @category training
@@ -332,7 +366,7 @@ export const forwardBackwardJson = Endpoint.bytes({
 })
 
 /**
- * The forward pass of servers that read no protobuf.
+ * Runs a forward pass on servers that do not read protobuf.
  *
  * @since 0.1.0
  * @category training
@@ -349,6 +383,8 @@ export const forwardJson = Endpoint.bytes({
 // Sampling
 
 /**
+ * Creates a sampling session.
+ *
  * @since 0.1.0
  * @category sampling
  */
@@ -363,6 +399,8 @@ export const createSamplingSession = Endpoint.json({
 })
 
 /**
+ * Joins an existing sampling session.
+ *
  * @since 0.1.0
  * @category sampling
  */
@@ -376,7 +414,7 @@ export const joinSamplingSession = Endpoint.json({
 })
 
 /**
- * Refusals (429) are the limiter's business: it knows what else waits.
+ * Submits a sample. The limiter handles rate limit responses (429), because it knows the other waiting samples.
  *
  * @since 0.1.0
  * @category sampling
@@ -399,7 +437,7 @@ export const sample = Endpoint.json({
 // Futures
 
 /**
- * The answer may be a result in JSON or protobuf, or the word that there is none yet.
+ * Polls a result. The response is a result in JSON or protobuf, or states that there is none yet.
  *
  * @since 0.1.0
  * @category futures
@@ -421,6 +459,8 @@ export const retrieveFuture = Endpoint.raw({
 })
 
 /**
+ * Polls the completed requests of a sampling session.
+ *
  * @since 0.1.0
  * @category futures
  */
@@ -436,6 +476,8 @@ export const retrieveFutures = Endpoint.json({
 })
 
 /**
+ * Cancels a request.
+ *
  * @since 0.1.0
  * @category futures
  */
@@ -449,7 +491,7 @@ export const cancelFuture = Endpoint.json({
   body: Futures.CancelFutureRequest,
 })
 
-// Management. The server is told which method of the reference SDK a call corresponds to.
+// Management. A header names the corresponding method of the reference SDK.
 
 const rest = (method: string) =>
   ({ purpose: "rest", headers: { "x-sdk-version": version, "x-sdk-method": method } }) as const
@@ -458,6 +500,8 @@ const RunParams = lazy(() => Schema.Struct({ trainingRunId: Schema.String }))
 const CheckpointParams = lazy(() => Schema.Struct({ trainingRunId: Schema.String, checkpointId: Schema.String }))
 
 /**
+ * Returns a training run.
+ *
  * @since 0.1.0
  * @category training runs
  */
@@ -472,6 +516,8 @@ export const getTrainingRun = Endpoint.json({
 })
 
 /**
+ * Lists training runs.
+ *
  * @since 0.1.0
  * @category training runs
  */
@@ -485,6 +531,8 @@ export const listTrainingRuns = Endpoint.json({
 })
 
 /**
+ * Returns the properties that a model needs to load a checkpoint.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -498,6 +546,8 @@ export const getWeightsInfo = Endpoint.json({
 })
 
 /**
+ * Lists the checkpoints of a training run.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -511,6 +561,8 @@ export const listCheckpoints = Endpoint.json({
 })
 
 /**
+ * Lists the checkpoints of all training runs.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -524,6 +576,8 @@ export const listUserCheckpoints = Endpoint.json({
 })
 
 /**
+ * Returns signed URLs for the files of a checkpoint saved for external use.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -537,7 +591,7 @@ export const getExternalWeightsUrls = Endpoint.json({
 })
 
 /**
- * Servers up to 0.25 only. They answer with a redirect to the archive, or with its address.
+ * Returns the archive of a checkpoint on servers up to 0.25, as a redirect or as a URL.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -551,6 +605,8 @@ export const getCheckpointArchive = Endpoint.raw({
 })
 
 /**
+ * Deletes a checkpoint.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -563,6 +619,8 @@ export const deleteCheckpoint = Endpoint.json({
 })
 
 /**
+ * Makes a checkpoint public.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -575,6 +633,8 @@ export const publishCheckpoint = Endpoint.json({
 })
 
 /**
+ * Makes a checkpoint private.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -587,6 +647,8 @@ export const unpublishCheckpoint = Endpoint.json({
 })
 
 /**
+ * Sets or removes the lifetime of a checkpoint.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -600,6 +662,8 @@ export const setCheckpointTtl = Endpoint.json({
 })
 
 /**
+ * Copies weights to another project.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -613,6 +677,8 @@ export const copyWeights = Endpoint.json({
 })
 
 /**
+ * Returns a session.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -627,6 +693,8 @@ export const getSession = Endpoint.json({
 })
 
 /**
+ * Lists the ids of sessions.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -640,6 +708,8 @@ export const listSessions = Endpoint.json({
 })
 
 /**
+ * Searches for sessions.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -653,6 +723,8 @@ export const searchSessions = Endpoint.json({
 })
 
 /**
+ * Assigns a session to a project.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -666,6 +738,8 @@ export const assignSessionProject = Endpoint.json({
 })
 
 /**
+ * Returns the state of a session's trace export.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -679,6 +753,8 @@ export const exportSessionTrace = Endpoint.json({
 })
 
 /**
+ * Returns a sampler.
+ *
  * @since 0.1.0
  * @category sampling
  */
@@ -694,6 +770,8 @@ export const getSampler = Endpoint.json({
 // Administration
 
 /**
+ * Returns the audit log.
+ *
  * @since 0.1.0
  * @category administration
  */
@@ -707,6 +785,8 @@ export const getAuditLog = Endpoint.json({
 })
 
 /**
+ * Returns usage events and their cost.
+ *
  * @since 0.1.0
  * @category administration
  */
@@ -720,6 +800,8 @@ export const getBillingUsage = Endpoint.json({
 })
 
 /**
+ * Returns the current checkpoint storage usage.
+ *
  * @since 0.1.0
  * @category administration
  */
@@ -733,6 +815,8 @@ export const getCheckpointStorage = Endpoint.json({
 })
 
 /**
+ * Returns information about the API key of the request.
+ *
  * @since 0.1.0
  * @category administration
  */
@@ -747,6 +831,8 @@ export const getApiKey = Endpoint.json({
 })
 
 /**
+ * Deletes the API key of the request.
+ *
  * @since 0.1.0
  * @category administration
  */
@@ -763,12 +849,14 @@ export const deleteApiKey = Endpoint.json({
 
 const openai = { root: "oai/api/v1", auth: "credential", scheme: "bearer" } as const
 
-/** An answer takes as long as the model talks. */
+/** A response takes as long as the model generates text. */
 const talk = { ...openai, purpose: "sample", timeout: "10 minutes" } as const
 
 const events = { headers: { accept: "text/event-stream" } } as const
 
 /**
+ * Returns a chat completion.
+ *
  * @since 0.1.0
  * @category chat
  */
@@ -782,7 +870,7 @@ export const chatCompletions = Endpoint.json({
 })
 
 /**
- * The same, answered by a stream of events.
+ * Returns a chat completion as a stream of events.
  *
  * @since 0.1.0
  * @category chat
@@ -796,6 +884,8 @@ export const streamChatCompletions = Endpoint.raw({
 })
 
 /**
+ * Returns a text completion.
+ *
  * @since 0.1.0
  * @category chat
  */
@@ -809,7 +899,7 @@ export const completions = Endpoint.json({
 })
 
 /**
- * The same, answered by a stream of events.
+ * Returns a text completion as a stream of events.
  *
  * @since 0.1.0
  * @category chat
@@ -823,6 +913,8 @@ export const streamCompletions = Endpoint.raw({
 })
 
 /**
+ * Lists the models that support these endpoints.
+ *
  * @since 0.1.0
  * @category chat
  */

@@ -1,6 +1,6 @@
 /**
- * One endpoint of the Tinker API as a value: where it is, how its request and answer look, who may retry it. `Api`
- * is the table of them; `Transport` sends them; a server reads the same table from the other side.
+ * Represents an endpoint of the Tinker API as a value: its path, the format of request and response, and its retry
+ * rules. `Api` lists all endpoints, `Transport` sends them, and servers use the same list to handle them.
  *
  * @since 0.1.0
  */
@@ -10,13 +10,13 @@ import * as ParseResult from "effect/ParseResult"
 import type * as Redacted from "effect/Redacted"
 import type * as Schema from "effect/Schema"
 import { fromIssue } from "../internal/codec/Invalid.ts"
-import { Remembered } from "../internal/util/StructuralCache.ts"
+import { StructuralCache } from "../internal/util/StructuralCache.ts"
 import { secretsIn } from "../internal/util/Redact.ts"
 import { snakeCase } from "../internal/codec/Wire.ts"
 import { InvalidInput } from "../TinkerError.ts"
 
 /**
- * Which connections a request uses, so that a crowd of one kind never keeps another kind waiting.
+ * The kind of connection that a request uses, so that many requests of one kind do not delay other kinds.
  *
  * @since 0.1.0
  * @category models
@@ -24,8 +24,8 @@ import { InvalidInput } from "../TinkerError.ts"
 export type Purpose = "session" | "train" | "sample" | "retrieve" | "rest" | "telemetry"
 
 /**
- * Who retries: `standard` the transport, which also waits out a billing pause; `startup` the transport, but a billing
- * stop is told at once; `none` nobody here: the caller has a loop of its own.
+ * Who retries a request: `standard`, the transport, which also waits while billing blocks the account; `startup`, the
+ * transport, but billing stops are reported immediately; `none`, the caller, in its own loop.
  *
  * @since 0.1.0
  * @category models
@@ -33,7 +33,7 @@ export type Purpose = "session" | "train" | "sample" | "retrieve" | "rest" | "te
 export type RetryClass = "standard" | "startup" | "none"
 
 /**
- * How the request's body is written. `json` goes through a schema; `bytes` is written by hand (protobuf).
+ * The encoding of the request body: `json` uses a schema, `bytes` a custom encoder (protobuf).
  *
  * @since 0.1.0
  * @category models
@@ -43,7 +43,7 @@ export type RequestBody =
   | {
       readonly kind: "json"
       readonly schema: Schema.Schema.AnyNoContext
-      /** By the names of the input's fields; {@link Hole}. */
+      /** The holes by input field name; see {@link Hole}. */
       readonly holes: Readonly<Record<string, Hole>>
     }
   | {
@@ -53,23 +53,23 @@ export type RequestBody =
     }
 
 /**
- * A field that is another one in each request, while the others are mostly the same: the schema writes those once,
- * with this one empty, and then only the holes are filled. Which changes nothing about the bytes, only what they cost.
+ * A field that differs in each request while the others are mostly the same. The schema encodes the other fields once,
+ * with this one empty; afterwards only the holes are filled. The resulting bytes are the same, only cheaper.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Hole<in A = never> {
-  /** What the schema sees in its place. */
+  /** The placeholder passed to the schema. */
   readonly empty: unknown
-  /** How that stands in the body: quotes included, so that it can be nowhere else. */
+  /** The encoded placeholder, including quotes, so that it cannot occur elsewhere in the body. */
   readonly mark: string
-  /** What stands there for a value; nothing, if the schema should have a look at it. */
+  /** Encodes a value; undefined leaves the value to the schema. */
   readonly fill: (value: A) => string | undefined
 }
 
 /**
- * How the answer's body is read. `raw` is for callers that decide by status and content type themselves.
+ * The decoding of the response body. `raw` is for callers that decide by status and content type themselves.
  *
  * @since 0.1.0
  * @category models
@@ -80,43 +80,49 @@ export type ResponseBody =
   | { readonly kind: "raw" }
 
 /**
+ * An endpoint with its input and output types.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Endpoint<in Input, out Output> {
-  /** The name used in errors, spans and logs: the wire's own, e.g. `optim_step`. */
+  /** The wire name used in errors, spans and logs, e.g. `optim_step`. */
   readonly operation: string
-  /** The name of its span; none if it is a part of the span that it is sent in. */
+  /** The name of the span; undefined if the request belongs to the span in which it is sent. */
   readonly span: string | undefined
   readonly method: "GET" | "POST" | "PUT" | "DELETE"
-  /** Between the base URL and `path`. */
+  /** The path between the base URL and `path`. */
   readonly root: "api/v1" | "oai/api/v1"
-  /** Below the root; `:name` is replaced by the encoded path parameter `name`, `:name*` may hold slashes. */
+  /**
+   * The path below the root; `:name` is replaced with the encoded parameter `name`, and `:name*` may contain slashes.
+   */
   readonly path: string
   readonly purpose: Purpose
-  /** `credential` sends the configured one as it is, `token` what the server asked for: it or a JWT. */
+  /** `credential` sends the configured credential; `token` sends the credential or a JWT, as required by the server. */
   readonly auth: "credential" | "token"
-  /** In which header it goes. */
+  /** The header that carries the credential. */
   readonly scheme: "x-api-key" | "bearer"
   readonly retry: RetryClass
-  /** A request with a sequence number: a 409 is the caller's business, the transport does not repeat it. */
+  /**
+   * Whether the request has a sequence number. The transport does not retry it after a 409, which the caller handles.
+   */
   readonly sequenced: boolean
-  /** For one attempt, up to the last byte of the answer; undefined leaves it to the configuration (60 s). */
+  /** The timeout of one attempt up to the last byte of the response; undefined uses the configuration (60 s). */
   readonly timeout: Duration.Duration | undefined
   readonly headers: Readonly<Record<string, string>>
-  /** `manual` gives a redirect to the caller as the answer that it is. */
+  /** `manual` returns a redirect to the caller as a response. */
   readonly redirect: "follow" | "manual"
-  // Path and query take what they need from the one flat input; what they don't name is left to the body.
+  // Path and query take their fields from the flat input; the remaining fields go into the body.
   readonly params: Schema.Schema.AnyNoContext | undefined
   readonly query: Schema.Schema.AnyNoContext | undefined
   readonly body: RequestBody
   readonly response: ResponseBody
-  /** Types only. */
+  /** Exists only in the type system. */
   readonly "~types"?: { readonly input: (input: Input) => void; readonly output: Output }
 }
 
 /**
- * What an endpoint takes.
+ * Extracts the input type of an endpoint.
  *
  * @since 0.1.0
  * @category models
@@ -124,7 +130,7 @@ export interface Endpoint<in Input, out Output> {
 export type Input<E> = E extends Endpoint<infer I, infer _> ? I : never
 
 /**
- * What an endpoint gives.
+ * Extracts the output type of an endpoint.
  *
  * @since 0.1.0
  * @category models
@@ -155,12 +161,12 @@ const noHoles: Readonly<Record<string, Hole>> = {}
 const jsonBody = (schema: Schema.Schema.AnyNoContext, holes: object = noHoles): RequestBody => ({
   kind: "json",
   schema,
-  // `Holes` ties each to the field whose values it gets.
+  // `Holes` ensures that each hole matches its field.
   holes: holes as Readonly<Record<string, Hole>>,
 })
 
 /**
- * An endpoint whose request and answer are JSON. A body schema on a GET is a mistake that does not compile.
+ * Defines an endpoint with JSON request and response. A body schema on a GET does not compile.
  *
  * @since 0.1.0
  * @category constructors
@@ -185,7 +191,7 @@ export const json = <
 })
 
 /**
- * What a caller gets from an endpoint that leaves reading to it.
+ * The response of an endpoint whose caller decodes it.
  *
  * @since 0.1.0
  * @category models
@@ -195,12 +201,12 @@ export interface RawAnswer {
   readonly headers: Readonly<Record<string, string | undefined>>
   readonly contentType: string
   readonly body: Uint8Array
-  /** Takes the secrets of the request out of words that the answer holds. */
+  /** Removes the secrets of the request from text in the response. */
   readonly redact: (text: string) => string
 }
 
 /**
- * A POST of JSON, or a GET of what `params` names, answered by something that only the caller can tell apart.
+ * Defines a POST of JSON, or a GET of `params`, whose response the caller decodes.
  *
  * @since 0.1.0
  * @category constructors
@@ -221,7 +227,7 @@ export const raw = <A, I>(
 })
 
 /**
- * A POST whose request is bytes made by `encode`, e.g. protobuf.
+ * Defines a POST whose body is encoded by `encode`, e.g. as protobuf.
  *
  * @since 0.1.0
  * @category constructors
@@ -257,36 +263,38 @@ const complete = (spec: Spec) => ({
 })
 
 /**
- * An endpoint and its input, ready to be sent.
+ * A request that is ready to be sent.
  *
  * @since 0.1.0
  * @category rendering
  */
 export interface Rendered {
   readonly method: Endpoint<never, unknown>["method"]
-  /** Below the root, percent-encoded. */
+  /** The percent-encoded path below the root. */
   readonly path: string
-  /** Form-encoded, without the question mark; empty when there is nothing to ask. */
+  /** The form-encoded query without the question mark; empty if there is none. */
   readonly query: string
   readonly body: { readonly contentType: string; readonly bytes: string | Uint8Array } | undefined
-  /** Those of the input, which stand open in the body: a server may repeat them in its words. */
+  /** The secrets of the input. They are plain text in the body, and a server may repeat them in its messages. */
   readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
 }
 
 /**
+ * Options of {@link render}.
+ *
  * @since 0.1.0
  * @category rendering
  */
 export interface RenderOptions {
   /**
-   * Names on the wire of fields of a JSON body that the server does not know. Those that only carry their default are
-   * left out; one that says something stays, so that the server refuses it and the caller learns why.
+   * Wire names of JSON fields that the server does not support. Fields with their default value are omitted; others are
+   * kept, so that the server rejects them and the caller learns why.
    */
   readonly without?: ReadonlySet<string> | undefined
 }
 
 /**
- * Path, query and body of a request. Pure: the same input gives the same bytes, so a resend can be bit-identical.
+ * Renders path, query and body of a request. The same input produces the same bytes, so a resend can be byte-identical.
  *
  * @since 0.1.0
  * @category rendering
@@ -324,7 +332,7 @@ const rendered = (
 ): Rendered => ({ method, path, query, body, secrets: secretsIn(Object(input)) })
 
 /**
- * Would it be another body now, e.g. without a field that the server has just refused?
+ * Checks whether rendering produces a different body now, e.g. without a field that the server rejected.
  *
  * @since 0.1.0
  * @category rendering
@@ -335,7 +343,7 @@ export const differs = (before: Rendered, now: Either.Either<Rendered, InvalidIn
   typeof now.right.body?.bytes === "string" &&
   before.body.bytes !== now.right.body.bytes
 
-// Values that hold themselves, are deeper than the stack, or come from a program without types.
+// Handles cyclic values, values nested deeper than the stack, and invalid values from untyped programs.
 const guarded = <A>(
   operation: string,
   encode: () => Either.Either<A, InvalidInput>,
@@ -343,7 +351,7 @@ const guarded = <A>(
   try {
     return encode()
   } catch (cause) {
-    return Either.left(new InvalidInput({ path: operation, problem: "can't be encoded", cause }))
+    return Either.left(new InvalidInput({ path: operation, problem: "cannot be encoded", cause }))
   }
 }
 
@@ -380,10 +388,10 @@ const renderPath = (
 
 const renderSegment = (value: string): Either.Either<string, string> =>
   value === "" || value === "." || value === ".."
-    ? Either.left(`"${value}" can't be a part of a path`)
+    ? Either.left(`"${value}" is not a valid path segment`)
     : Either.try({
         try: () => encodeURIComponent(value).replaceAll("%3A", ":"),
-        catch: () => "holds half of a surrogate pair",
+        catch: () => "contains an unpaired surrogate",
       })
 
 const renderQuery = (query: Readonly<Record<string, unknown>>): string =>
@@ -413,7 +421,7 @@ const renderBody = <Input>(
     }
     case "bytes":
       return guarded(operation, () =>
-        // The constructor `bytes` ties `encode` to the endpoint's own input type.
+        // The constructor `bytes` ties `encode` to the endpoint's input type.
         Either.map(body.encode(input as never), (bytes) => ({ contentType: body.contentType, bytes })),
       )
   }
@@ -421,19 +429,19 @@ const renderBody = <Input>(
 
 type JsonBody = Extract<RequestBody, { readonly kind: "json" }>
 
-/** Text, then the name of the hole that follows it, and so on; the last is text. */
+/** Alternates between text and the name of the hole that follows it; starts and ends with text. */
 type Form = ReadonlyArray<string>
 
-const forms = new WeakMap<JsonBody, Remembered<Form>>()
+const forms = new WeakMap<JsonBody, StructuralCache<Form>>()
 
-/** The body with its holes filled, if it has any and nothing about this input is out of the ordinary. */
+/** Returns the body with its holes filled, or undefined if there are no holes or the input needs the schema. */
 const fill = (operation: string, body: JsonBody, input: unknown, without: ReadonlySet<string>): string | undefined => {
   const { holes } = body
-  // What a server does not know is rare enough not to be remembered.
+  // Bodies with unsupported fields are too rare to cache.
   if (holes === noHoles || without.size > 0 || typeof input !== "object" || input === null) return undefined
   const given = input as Readonly<Record<string, unknown>>
   let known = forms.get(body)
-  if (known === undefined) forms.set(body, (known = new Remembered(holes)))
+  if (known === undefined) forms.set(body, (known = new StructuralCache(holes)))
   let form = known.find(given)
   if (form === undefined) {
     form = formOf(operation, body, given)
@@ -475,7 +483,7 @@ const formOf = (
   return form
 }
 
-// A field carries its default when the body says the same without the caller having said anything.
+// Removes unsupported fields with default values: those that the body also contains if the caller does not set them.
 const trim = (
   operation: string,
   schema: Schema.Schema.AnyNoContext,

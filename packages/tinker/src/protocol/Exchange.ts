@@ -1,5 +1,6 @@
 /**
- * Requests and answers without a transport, and an `HttpClient` for a server in the same process. For authors of servers.
+ * Represents requests and responses without a transport, and provides an `HttpClient` for a server in the same process.
+ * For authors of servers.
  *
  * @since 0.1.0
  */
@@ -20,6 +21,8 @@ import { exitOf } from "../internal/util/Callback.ts"
 import { runToExit } from "../internal/util/RunBeside.ts"
 
 /**
+ * A request to a server.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -27,25 +30,27 @@ export interface Request {
   readonly method: string
   /** Includes the query. May start with a prefix before `/api/v1/`. */
   readonly path: string
-  /** By names in lower case. */
+  /** Names are in lower case. */
   readonly headers: Readonly<Record<string, string | undefined>>
   readonly body: Uint8Array
 }
 
 /**
+ * A response of a server.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Answer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** The parts of a stream are sent as they are produced. */
+  /** The chunks of a stream are sent as they are produced. */
   readonly body: Uint8Array | string | Stream.Stream<Uint8Array>
 }
 
 /**
- * Answers a request. The server runs in the fiber of its client, with the same clock and context. If it returns an
- * `Exit`, as `Effect.succeed` does, that is the answer at once; any other effect runs in a fiber of its own.
+ * Handles a request. The server runs in the client's fiber, with the same clock and context. An `Exit`, as returned by
+ * `Effect.succeed`, is used immediately; any other effect runs in a separate fiber.
  *
  * @since 0.1.0
  * @category models
@@ -56,7 +61,7 @@ export type Handle = (
 ) => Effect.Effect<Answer, HttpFailure>
 
 /**
- * Returns an HTTP client of the server, at whatever address the client calls it.
+ * Creates an HTTP client for the server, regardless of the address that is called.
  *
  * @since 0.1.0
  * @category clients
@@ -85,7 +90,7 @@ export const client = (handle: Handle): HttpClient.HttpClient =>
     send(handle),
   )
 
-/** Asks the server. The result is an `Exit` if the server answers at once. */
+/** Calls the server. The result is an `Exit` if the server answers immediately. */
 const ask = (
   handle: Handle,
   request: Request,
@@ -98,7 +103,7 @@ const ask = (
   }
 }
 
-/** Asks the server and reads the whole answer. Needs no fiber for an answer that is there at once. */
+/** Calls the server and reads the complete response. Needs no fiber for an immediate response. */
 const send =
   (handle: Handle): HttpDirect.Send =>
   (outgoing, done, fiber) => {
@@ -154,7 +159,7 @@ const bytesOf = (
   }
 }
 
-/** Reads an answer to its end. The result is an `Exit` unless its body is a stream. */
+/** Reads a complete response. The result is an `Exit` unless the body is a stream. */
 const wholeOf = ({ body, headers: given, status }: Answer): Effect.Effect<HttpDirect.Incoming> => {
   const headers: Record<string, string> = {}
   for (const name of Object.keys(given)) headers[name.toLowerCase()] = given[name] ?? ""

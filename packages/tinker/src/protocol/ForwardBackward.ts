@@ -1,6 +1,6 @@
 /**
- * The request of a forward or forward-backward pass in its two forms: protobuf, and JSON for servers that know
- * nothing else.
+ * Encodes the request of a forward or forward-backward pass as protobuf, or as JSON for servers that support nothing
+ * else.
  *
  * @since 0.1.0
  */
@@ -15,21 +15,23 @@ import * as TensorData from "../TensorData.ts"
 import type { InvalidInput } from "../TinkerError.ts"
 
 /**
+ * A forward or forward-backward request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Request {
   readonly modelId: string
-  /** From 0 to 2^31 - 1. */
+  /** An integer from 0 to 2^31 - 1. */
   readonly seqId: number
-  /** All of what was prepared, or a slice of its data. */
+  /** A prepared batch, or a slice of its data. */
   readonly batch: PreparedBatch
   readonly forwardOnly: boolean
 }
 
 /**
- * For `POST forward_backward` with `application/x-protobuf`. Image asset pointers have no protobuf form, and neither
- * have the height and width of an image: they are refused.
+ * Encodes the body of `POST forward_backward` as `application/x-protobuf`. Fails for image asset pointers and for
+ * images with height or width, which have no protobuf form.
  *
  * @since 0.1.0
  * @category encoding
@@ -40,15 +42,17 @@ export const toProtobuf = (request: Request): Either.Either<Uint8Array<ArrayBuff
 const check = (request: Request): Result<Request> => {
   if (!Predicate.isRecord(request)) return invalid("request", `expected an object, got ${describe(request)}`)
   const { batch, modelId, seqId } = request
-  if (typeof modelId !== "string") return invalid("modelId", `expected a text, got ${describe(modelId)}`)
+  if (typeof modelId !== "string") return invalid("modelId", `expected a string, got ${describe(modelId)}`)
   if (!Number.isInteger(seqId) || seqId < 0 || seqId > 2 ** 31 - 1)
     return invalid("seqId", `expected an integer from 0 to 2^31 - 1, got ${describe(seqId)}`)
   return Predicate.isRecord(batch) && Array.isArray(batch.data)
     ? Either.right(request)
-    : invalid("batch", `expected what Loss.prepare gives, got ${describe(batch)}`)
+    : invalid("batch", `expected the result of Loss.prepare, got ${describe(batch)}`)
 }
 
 /**
+ * The JSON form of a batch.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -62,6 +66,8 @@ export interface InputJson {
 }
 
 /**
+ * The JSON form of a request.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -71,9 +77,9 @@ export type RequestJson = { readonly model_id: string; readonly seq_id: number }
 )
 
 /**
- * For `POST forward_backward`, or `POST forward` if `forwardOnly`, as JSON. What JSON can't say (NaN, infinities,
- * integers beyond ±(2^53 - 1), provenance) is refused, not dropped. Sparse tensors are sent dense: the servers that
- * read this form know no other; one of more than 2^24 elements is refused.
+ * Encodes the body of `POST forward_backward`, or of `POST forward` if `forwardOnly`, as JSON. Fails for values that
+ * JSON cannot represent (NaN, infinities, integers beyond ±(2^53 - 1), provenance). Sparse tensors are sent as dense
+ * ones, because servers that read JSON support no others; a sparse tensor of more than 2^24 elements fails.
  *
  * @since 0.1.0
  * @category encoding
@@ -101,7 +107,7 @@ const datumJson = (datum: PreparedDatum) =>
     if (datum.modelInputSpans.length > 0 || datum.lossInputSpans.length > 0)
       return yield* invalid(
         `${path}.modelInputSpans`,
-        "provenance spans have no JSON form, and this server reads no other",
+        "provenance spans have no JSON form, and this server reads only JSON",
       )
     const inputs: Record<string, TensorData.TensorJson> = {}
     for (const { key, name, tensor } of datum.inputs) inputs[name] = yield* tensorJson(tensor, `${path}.inputs.${key}`)
@@ -117,7 +123,7 @@ const tensorJson = (tensor: PreparedInput["tensor"], path: string): Result<Tenso
     const bad = data.findIndex((value) => !Number.isFinite(value))
     return bad < 0
       ? Either.right({ data, dtype: tensor.dtype, ...(tensor.shape !== undefined && { shape: tensor.shape }) })
-      : invalid(`${path}[${bad}]`, `JSON can't say ${data[bad]}`)
+      : invalid(`${path}[${bad}]`, `JSON cannot represent ${data[bad]}`)
   })
 }
 

@@ -1,6 +1,5 @@
 /**
- * The request of a forward or forward-backward pass, read from either wire into the same value. For those who write a
- * server.
+ * Decodes forward and forward-backward requests from protobuf or JSON into the same value. For authors of servers.
  *
  * @since 0.1.0
  */
@@ -19,16 +18,20 @@ import * as ModelInput from "../ModelInput.ts"
 import * as TensorData from "../TensorData.ts"
 
 /**
+ * A datum of a request.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Datum {
   readonly input: ModelInput.ModelInput
-  /** In the order of their names: a protobuf map has none of its own. */
+  /** The inputs sorted by name, because a protobuf map has no order. */
   readonly inputs: ReadonlyMap<string, TensorData.TensorData>
 }
 
 /**
+ * A decoded forward or forward-backward request.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -41,11 +44,11 @@ export interface PassRequest {
   readonly data: ReadonlyArray<Datum>
 }
 
-/** A value, or what is wrong with it. */
+/** A value, or the reason why it is invalid. */
 type Read<A> = Either.Either<A, string>
 
 /**
- * The message as it is on the wire; the left says why it is none.
+ * Decodes a protobuf message; fails with the reason.
  *
  * @since 0.1.0
  * @category protobuf
@@ -59,10 +62,10 @@ export const message = (bytes: Uint8Array): Either.Either<ForwardBackwardRequest
 const byName = <A>(entries: ReadonlyArray<readonly [string, A]>): ReadonlyMap<string, A> =>
   new Map(entries.toSorted(([a], [b]) => (a < b ? -1 : 1)))
 
-/** A copy, so that it lies aligned. */
+/** Copies the bytes to align them. */
 const copyOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer
 
-/** Token ids travel as int64, and nearly always fit half of that: then they are held so, as from the other wire. */
+/** Reads int64 values. Token ids nearly always fit into int32 and are then stored as such, like those from JSON. */
 const integers = (bytes: Uint8Array): Int32Array | BigInt64Array => {
   const halves = int32s(bytes)
   const low = new Int32Array(halves.length >> 1)
@@ -92,7 +95,7 @@ const tensorOf = ({ dtype, encoding, shape }: Tensor, name: string): Read<Tensor
       ? TensorData.float32(float32s(bytes), options)
       : dtype === DType.DTYPE_INT64
         ? TensorData.int64(integers(bytes), options)
-        : Either.left({ message: `is of the unknown type ${dtype}` })
+        : Either.left({ message: `unknown dtype ${dtype}` })
   return Either.mapLeft(tensor, ({ message }) => `${name}: ${message}`)
 }
 
@@ -135,6 +138,8 @@ const configOf = ({ lossFnConfig, lossFnConfigV2 }: ForwardBackwardRequest): Pas
 })
 
 /**
+ * Converts a protobuf message to a request.
+ *
  * @since 0.1.0
  * @category protobuf
  */
@@ -166,18 +171,24 @@ const Input = Schema.Struct({
 const common = { model_id: Schema.String, seq_id: Schema.NonNegativeInt, type: Schema.optional(Schema.Unknown) }
 
 /**
+ * The JSON body of a forward request.
+ *
  * @since 0.1.0
  * @category json
  */
 export const ForwardBody = Schema.Struct({ ...common, forward_input: Input })
 
 /**
+ * The JSON body of a forward-backward request.
+ *
  * @since 0.1.0
  * @category json
  */
 export const ForwardBackwardBody = Schema.Struct({ ...common, forward_backward_input: Input })
 
 /**
+ * Converts a JSON body to a request.
+ *
  * @since 0.1.0
  * @category json
  */

@@ -1,11 +1,13 @@
 /**
- * The protobuf messages of the Tinker API, generated. For servers and tests; clients hold `TrainingResult`,
+ * The generated protobuf messages of the Tinker API, for servers and tests. Clients use `TrainingResult`,
  * `SampleResult` and `Loss.PreparedBatch` instead.
  *
  * @since 0.1.0
  */
 
 /**
+ * The generated messages.
+ *
  * @since 0.1.0
  * @category messages
  */

@@ -1,5 +1,5 @@
 /**
- * Results as they travel: protobuf, or JSON for clients that read nothing else. For those who write a server.
+ * Encodes results as protobuf, or as JSON for clients that support nothing else. For authors of servers.
  *
  * @since 0.1.0
  */
@@ -24,7 +24,7 @@ import type * as TensorData from "../TensorData.ts"
 import { TrainingResult } from "../TrainingResult.ts"
 
 /**
- * A result as it travels.
+ * An encoded result.
  *
  * @since 0.1.0
  * @category models
@@ -35,6 +35,8 @@ export interface Payload {
 }
 
 /**
+ * Encodes a value as JSON.
+ *
  * @since 0.1.0
  * @category json
  */
@@ -51,7 +53,7 @@ const encodeTraining = Schema.encodeSync(TrainingResult)
 
 type Output = TrainingResult["outputs"][number]
 
-/** The tensors of one name, one after another, and where each of them begins. */
+/** Concatenates the tensors of one name and records their offsets. */
 const batched = (tensors: ReadonlyArray<TensorData.TensorData>) => {
   const parts = tensors.map((tensor) => (tensor.dtype === "float32" ? bytesOf(tensor.data) : int64Bytes(tensor.data)))
   const offsets = new BigInt64Array(parts.length + 1)
@@ -73,7 +75,7 @@ const formOf = (output: Output): string =>
     .map(([name, { dtype, shape }]) => `${name} ${dtype} ${shape?.slice(1).join() ?? ""}`)
     .join("\n")
 
-/** Outputs whose tensors have the same names, types and trailing shapes travel together; others in another record. */
+/** Groups consecutive outputs whose tensors have the same names, types and trailing shapes into one record. */
 const records = ({ outputs, outputType }: TrainingResult) => {
   const groups: Array<{ readonly form: string; readonly outputs: Array<Output> }> = []
   for (const output of outputs) {
@@ -97,6 +99,8 @@ const records = ({ outputs, outputType }: TrainingResult) => {
 }
 
 /**
+ * Encodes a training result.
+ *
  * @since 0.1.0
  * @category results
  */
@@ -140,7 +144,7 @@ const encodingOf = (tensor: TensorData.TensorData) => {
 const topkMessage = ({ k, length, logprobs, tokenIds }: TopkLogprobs) =>
   create(TopkLogprobsSchema, { k, length, tokenIds: bytesOf(tokenIds), logprobs: bytesOf(logprobs) })
 
-/** A field of a message that is there only if the value is. */
+/** Creates a message field that is present only if the value is. */
 const field = <K extends string, A, B>(
   name: K,
   value: Option.Option<A>,
@@ -152,6 +156,8 @@ const field = <K extends string, A, B>(
   })
 
 /**
+ * Encodes a sampling result.
+ *
  * @since 0.1.0
  * @category results
  */

@@ -1,5 +1,5 @@
 /**
- * `Api` read from the other side: which endpoint a request is for, and what it says. For those who write a server.
+ * Matches requests against the endpoints in `Api` and decodes them. For authors of servers.
  *
  * @since 0.1.0
  */
@@ -11,8 +11,8 @@ import type * as Schema from "effect/Schema"
 import type { Endpoint } from "./Endpoint.ts"
 
 /**
- * What the path says for the names in the endpoint's own; undefined if it is another's. A name with a star takes all
- * the segments that the names after it leave.
+ * Returns the path parameters, or undefined if the path belongs to another endpoint. A parameter with a star takes all
+ * segments that the others leave.
  *
  * @since 0.1.0
  * @category routing
@@ -43,7 +43,7 @@ export const matchPath = (
 }
 
 /**
- * What is wrong with a body, and where: in the words that the servers of this API use.
+ * A problem with a part of a request, in the format that servers of this API use.
  *
  * @since 0.1.0
  * @category refusals
@@ -64,7 +64,7 @@ const at = (value: unknown, path: ReadonlyArray<PropertyKey>): unknown =>
   path.reduce<unknown>((value, key) => (Predicate.isObject(value) ? Reflect.get(value, key) : undefined), value)
 
 /**
- * Every problem that a schema has with a value.
+ * Returns all problems that a schema reports for a value.
  *
  * @since 0.1.0
  * @category refusals
@@ -77,7 +77,7 @@ export const problems = (value: unknown, issue: ParseResult.ParseIssue, where = 
   }))
 
 /**
- * A field that a server does not know.
+ * Creates the problem for a field that the server does not support.
  *
  * @since 0.1.0
  * @category refusals
@@ -89,18 +89,24 @@ export const unexpected = (name: string, input: unknown): Problem => ({
 })
 
 /**
+ * Options of {@link read}.
+ *
  * @since 0.1.0
  * @category reading
  */
 export interface ReadOptions {
-  /** Where the value stands in the request; by default in its body. */
+  /**
+   * The part of the request that contains the value.
+   *
+   * @default "body"
+   */
   readonly where?: "body" | "path" | "query" | undefined
-  /** Refuse fields that the schema does not name. */
+  /** Whether to reject fields that the schema does not define. */
   readonly strict?: boolean | undefined
 }
 
 /**
- * A part of a request by its schema.
+ * Decodes a part of a request with a schema.
  *
  * @since 0.1.0
  * @category reading

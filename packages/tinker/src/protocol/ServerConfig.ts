@@ -1,6 +1,6 @@
 /**
- * What the server says about itself, asked once and before anything else: which credentials it takes and which limits
- * it sets. A server without that endpoint gets the defaults.
+ * Holds the server's flags, which define the accepted credentials and limits. They are fetched once, before any other
+ * request. A server without this endpoint gets the defaults.
  *
  * @since 0.1.0
  */
@@ -14,24 +14,31 @@ import * as SingleFlight from "../internal/util/SingleFlight.ts"
 import { ClientClosed, type TinkerError } from "../TinkerError.ts"
 
 /**
+ * The server's flags.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
-  /** The flags; fetched by the first who asks. A failure is told to those who waited and tried again by the next. */
+  /**
+   * Returns the flags and fetches them on first use. A failure is reported to the waiting callers, and the next caller
+   * tries again.
+   */
   readonly flags: Effect.Effect<ClientConfig, TinkerError>
-  /** What is known by now, without asking. */
+  /** Returns the flags if they are already known. */
   readonly known: Effect.Effect<Option.Option<ClientConfig>>
 }
 
 /**
+ * The service tag of the server's flags.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class ServerConfig extends Context.Tag("effect-tinker/protocol/ServerConfig")<ServerConfig, Service>() {}
 
 /**
- * `known` is given, because the requests that `fetch` makes read it already.
+ * Creates the service. `known` is passed in because the requests made by `fetch` read it.
  *
  * @since 0.1.0
  * @category constructors
@@ -44,7 +51,7 @@ export const make = (
   Effect.map(Effect.scope, (scope) => {
     const fetchOnce = SingleFlight.make(
       fetch.pipe(
-        // The reference dies on a 404; open servers of an older protocol answer just that.
+        // The reference fails on a 404, but open servers with an older protocol return it.
         Effect.catchTag("NotFound", () => Effect.succeed(defaults)),
         Effect.tap((flags) => Ref.set(known, Option.some(flags))),
       ),

@@ -309,7 +309,7 @@ describe("samples", () => {
   it("vectors/sample_target_prompt_logprobs_bad_dtype.json: targets of the wrong type are rejected", () => {
     const input = { ...sample(2, 0), targetPromptLogprobs: Either.getOrThrow(TensorData.float32([[1]])) }
     expect(Either.flip(Endpoint.render(Api.sample, input)).pipe(Either.getOrThrow).message).toBe(
-      "asample.targetPromptLogprobs: Expected an int64 tensor of token ids with two dimensions",
+      "asample.targetPromptLogprobs: Expected a two-dimensional int64 tensor of token ids",
     )
     expect(exchanges("vectors/sample_target_prompt_logprobs_bad_dtype.json")).toEqual([])
   })

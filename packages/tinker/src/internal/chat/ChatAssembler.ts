@@ -1,4 +1,4 @@
-/** What the answers of the chat endpoints are made of: from pieces on the wire to parts, and from parts to an answer. */
+/** Converts wire pieces of chat responses to parts, and parts to a complete answer. */
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import type * as Chat from "../../protocol/schemas/Chat.ts"
@@ -10,13 +10,13 @@ type WireChoice = (typeof Chat.Reply.Type)["choices"][number]
 type WireCall = NonNullable<NonNullable<WireChoice["delta"]>["tool_calls"]>[number]
 type Said = string | null | undefined
 
-/** Tells the parts of an answer as its pieces come; keeps nothing but the tool calls that are not complete. */
+/** Converts pieces to parts as they arrive. Stores only the tool calls that are not complete yet. */
 export class Assembler {
   private isStarted = false
   private readonly calls = new Map<number, Map<number, ToolCall>>()
   private readonly finished = new Set<number>()
 
-  /** Has the server said of so many choices why they ended? */
+  /** Checks whether this many choices have a finish reason. */
   hasFinished(choices: number): boolean {
     return this.finished.size >= choices
   }
@@ -32,7 +32,7 @@ export class Assembler {
     return parts
   }
 
-  /** The tool calls of choices that never said that they ended. */
+  /** Returns the tool calls of choices without a finish reason. */
   rest(): Array<Part> {
     const parts: Array<Part> = []
     for (const choice of this.calls.keys()) this.endCalls(choice, parts)
@@ -66,7 +66,7 @@ export class Assembler {
     const piece = told?.arguments ?? ""
     const next: ToolCall = {
       index,
-      // Some servers repeat them with every piece.
+      // Some servers repeat these fields in every piece.
       id: known.id || (id ?? ""),
       name: known.name || (told?.name ?? ""),
       arguments: known.arguments + piece,
@@ -82,7 +82,7 @@ export class Assembler {
   }
 }
 
-/** Of a call without an index: another id is another call, and none is more of the last one. */
+/** Returns the index of a call without one: a new id starts a new call, and no id continues the last one. */
 const placeOf = (calls: ReadonlyMap<number, ToolCall>, id: string, position: number): number => {
   if (id === "") return Math.max(position, calls.size - 1)
   const known = [...calls.values()].find((call) => call.id === id)
@@ -98,7 +98,7 @@ interface Draft {
   finishReason: Choice["finishReason"]
 }
 
-/** Puts the parts together again. */
+/** Assembles parts into an answer. */
 export class Folder {
   private id = ""
   private model = ""
@@ -167,7 +167,7 @@ export class Folder {
   }
 }
 
-/** Log probabilities come as objects of lists, whose pieces follow each other. */
+/** Merges log probabilities, which arrive as objects of lists to be concatenated. */
 const append = (before: Wire.Json, after: Wire.Json): Wire.Json => {
   if (Array.isArray(before) && Array.isArray(after)) return [...before, ...after]
   if (!isObject(before) || !isObject(after)) return after ?? before

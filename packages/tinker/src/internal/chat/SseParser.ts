@@ -1,4 +1,4 @@
-/** The state of one event stream: lines are found in the bytes, so that no cut can fall inside a character. */
+/** Parses an event stream incrementally. Lines are split at byte level, so that multi-byte characters are never cut. */
 import * as Duration from "effect/Duration"
 import * as Option from "effect/Option"
 import type { Event } from "../../http/Sse.ts"
@@ -6,23 +6,23 @@ import type { Event } from "../../http/Sse.ts"
 const lineFeed = 0x0a
 const carriageReturn = 0x0d
 
-/** What is kept of the room for a line that was cut, once it is read. */
+/** The largest line buffer that is kept for reuse. */
 const spareBytes = 64 * 1024
 
 export class SseParser {
   private readonly limit: number
-  // Characters are valid or replaced; a mark inside of the text is text.
+  // Invalid characters are replaced; a byte order mark inside the text is kept.
   private readonly decoder = new TextDecoder("utf-8", { ignoreBOM: true })
   private events: Array<Event> = []
   private isFirstLine = true
-  /** A line feed right after a carriage return belongs to it, also if it comes with the next bytes. */
+  /** A line feed right after a carriage return belongs to it, even if it arrives with the next bytes. */
   private afterReturn = false
 
-  // The beginning of a line whose end has not come yet.
+  // The start of an incomplete line.
   private pending = new Uint8Array(256)
   private pendingSize = 0
 
-  // The event that is being read.
+  // The current event.
   private name = ""
   private lines: Array<string> = []
   private size = 0
@@ -33,7 +33,7 @@ export class SseParser {
     this.limit = limit
   }
 
-  /** Is the event that is being read within the limit? */
+  /** Parses bytes; returns false if the current event exceeds the limit. */
   feed(bytes: Uint8Array): boolean {
     let start = 0
     for (let at = 0; at < bytes.length; at++) {
@@ -56,7 +56,7 @@ export class SseParser {
     return true
   }
 
-  /** The events that are complete. */
+  /** Returns and removes the complete events. */
   take(): ReadonlyArray<Event> {
     const { events } = this
     if (events.length > 0) this.events = []
@@ -70,7 +70,7 @@ export class SseParser {
   private keep(rest: Uint8Array): void {
     const size = this.pendingSize + rest.length
     if (size > this.pending.length) {
-      // Doubled, so that a line that comes byte by byte is not copied for each of them.
+      // The buffer doubles, so that a line arriving byte by byte is not copied each time.
       const room = new Uint8Array(Math.max(size, 2 * this.pending.length))
       room.set(this.pending.subarray(0, this.pendingSize))
       this.pending = room
@@ -94,7 +94,7 @@ export class SseParser {
     const text = this.decoder.decode(marked ? bytes.subarray(3) : bytes)
     if (text === "") return this.dispatch()
     const colon = text.indexOf(":")
-    // A comment.
+    // A leading colon marks a comment.
     if (colon === 0) return
     const name = colon < 0 ? text : text.slice(0, colon)
     const value = colon < 0 ? "" : text.slice(text[colon + 1] === " " ? colon + 2 : colon + 1)

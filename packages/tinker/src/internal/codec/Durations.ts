@@ -1,27 +1,30 @@
-/** Durations that callers give, checked before anything is sent, and how the wire says one. */
+/** Validates durations given by callers and formats durations for the wire. */
 import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import { invalid, type Result } from "./Invalid.ts"
 
-/** A wait; it may be for ever. */
+/** Validates a waiting time, which may be infinite. */
 export const wait = (input: Duration.DurationInput, path: string): Result<Duration.Duration> =>
   Option.match(Duration.decodeUnknown(input), {
     onNone: () => invalid(path, "expected a duration"),
     onSome: Either.right,
   })
 
-/** A time to live, as the wire counts it: begun seconds count. What is not above zero, NaN included, would end it now. */
+/**
+ * Converts a lifetime to seconds, rounded up. Zero, negative and NaN durations are rejected, because they would expire
+ * immediately.
+ */
 export const seconds = (input: Duration.DurationInput, path: string): Result<number> =>
   Option.match(
     Option.filter(Duration.decodeUnknown(input), (ttl) => Duration.isFinite(ttl) && !Duration.isZero(ttl)),
     {
-      onNone: () => invalid(path, "expected a finite duration above zero"),
+      onNone: () => invalid(path, "expected a finite duration greater than zero"),
       onSome: (ttl) => Either.right(Math.ceil(Duration.toSeconds(ttl))),
     },
   )
 
-/** As Python prints a `timedelta`: `0:00:10`, `1 day, 2:03:04.500000`. */
+/** Formats a duration like Python's `timedelta`: `0:00:10`, `1 day, 2:03:04.500000`. */
 export const asTimedelta = (millis: number): string => {
   const days = Math.floor(millis / 86_400_000)
   const whole = Math.floor(millis / 1_000)

@@ -1,6 +1,6 @@
 /**
- * Reads protobuf of which a plain form is expected, and says so when it is not: then the generated reader, which knows
- * everything and is slow while a process is young, has to read it again. `ok` until something was not as expected.
+ * Reads protobuf messages in their common form. `ok` becomes false if a message differs; it must then be read with the
+ * generated reader, which handles everything but is slow shortly after process start.
  */
 export class PlainReader {
   at = 0
@@ -13,7 +13,7 @@ export class PlainReader {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   }
 
-  /** Up to 28 bits; whatever is larger is not plain. */
+  /** Reads a varint of up to 28 bits; larger values are not handled. */
   varint(): number {
     let value = 0
     for (let shift = 0; shift < 28; shift += 7) {
@@ -34,7 +34,7 @@ export class PlainReader {
     return 0
   }
 
-  /** The end of a field that tells its length. */
+  /** Reads a length and returns the end position of the field. */
   end(within: number): number {
     const length = this.varint()
     if (this.at + length > within) this.ok = false
@@ -48,7 +48,7 @@ export class PlainReader {
     return taken
   }
 
-  /** Of a name in ASCII; whatever else is not plain. */
+  /** Reads an ASCII name; other names are not handled. */
   name(within: number): string {
     const end = this.end(within)
     let text = ""
@@ -57,7 +57,7 @@ export class PlainReader {
       if (code > 0x7f) this.ok = false
       text += String.fromCharCode(code)
     }
-    // As a key of an object it would not be one.
+    // Assigning this key to an object would change its prototype.
     if (text === "__proto__") this.ok = false
     return text
   }

@@ -1,4 +1,4 @@
-/** How input is refused: one error, the path of what is wrong, and never the value itself if it may hold a secret. */
+/** Creates errors for invalid input. They contain the path of the invalid part and never a value that may be secret. */
 import * as Either from "effect/Either"
 import * as ParseResult from "effect/ParseResult"
 import { InvalidInput } from "../../TinkerError.ts"
@@ -9,7 +9,7 @@ export type Result<A> = Either.Either<A, InvalidInput>
 export const invalid = (path: string, problem: string): Either.Either<never, InvalidInput> =>
   Either.left(new InvalidInput({ path, problem }))
 
-/** Prompts, keys and images are texts and objects, so of those only the kind is told. */
+/** Describes a value for an error. Strings and objects may be prompts, keys or images, so only their type is shown. */
 export const describe = (value: unknown): string => {
   switch (typeof value) {
     case "number":
@@ -27,12 +27,12 @@ export const describe = (value: unknown): string => {
   }
 }
 
-/** The first problem that a schema has with a value, below `path`. */
+/** Converts the first issue reported by a schema to an error with a path below `path`. */
 export const fromIssue = (path: string, value: unknown, issue: ParseResult.ParseIssue): InvalidInput => {
   const [first] = ParseResult.ArrayFormatter.formatIssueSync(issue)
   const keys = first?.path ?? []
-  const says = first?.message ?? "can't be encoded"
-  // Schemas end their messages with the value.
+  const says = first?.message ?? "cannot be encoded"
+  // Schema messages end with the value, which may be secret.
   const problem = says.replace(/, actual [^]*$/, "")
   return new InvalidInput({
     path: keys.reduce<string>(

@@ -1,10 +1,10 @@
 /**
- * The common form of a `ForwardBackwardOutput`: names in ASCII, small counts. There is one for each step, and each has
- * a tensor for every datum.
+ * Reads the common form of a `ForwardBackwardOutput`: ASCII names and small counts. There is one for each training
+ * step, with a tensor for every datum.
  */
 import { PlainReader } from "./FastProto.ts"
 
-/** Tensors of all datums of a batch, back to back. */
+/** The concatenated tensors of all datums in a batch. */
 export interface Batched {
   readonly data: Uint8Array
   readonly offsets: Uint8Array
@@ -17,7 +17,7 @@ export interface Outputs {
   readonly numDatums: number | bigint
 }
 
-/** As the generated reader has it, as far as it matters. */
+/** The relevant part of the generated message type. */
 export interface Pass {
   readonly lossFnOutputType: string
   readonly lossFnOutputs: ReadonlyArray<Outputs>
@@ -57,7 +57,7 @@ const batched = (reader: PlainReader, within: number): Batched => {
   return { data, offsets, dtype, trailingShape }
 }
 
-/** An entry of a map, its key first, as everybody writes it. */
+/** Reads a map entry whose key comes first, as all common encoders write it. */
 const entry = <A>(
   reader: PlainReader,
   within: number,
@@ -88,7 +88,7 @@ const outputs = (reader: PlainReader, within: number): Outputs => {
   while (reader.ok && reader.at < end) {
     switch (reader.varint()) {
       case 0x0a:
-        // Its type is not asked for.
+        // The type tag is not used.
         reader.name(end)
         break
       case 0x12:
@@ -105,7 +105,7 @@ const outputs = (reader: PlainReader, within: number): Outputs => {
   return { fields, numDatums }
 }
 
-/** Nothing, if it is anything but plain: the generated reader knows what it is, or what is wrong with it. */
+/** Reads a common result; undefined for any other, which the generated reader handles. */
 export const readPlainPass = (bytes: Uint8Array): Pass | undefined => {
   const reader = new PlainReader(bytes)
   const lossFnOutputs: Array<Outputs> = []

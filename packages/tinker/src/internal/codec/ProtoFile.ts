@@ -3,11 +3,11 @@ import type { GenFile } from "@bufbuild/protobuf/codegenv2"
 import type { FileDescriptorProto } from "@bufbuild/protobuf/wkt"
 
 /**
- * What a .proto file declares, from the JSON that `pnpm codegen` writes. The runtime's own `fileDesc` reads it from
- * protobuf, and first builds what it takes to read that: more than all of ours, at every start.
+ * Creates a file descriptor from the JSON written by `pnpm codegen`. The runtime's `fileDesc` reads protobuf, which
+ * requires building more descriptors at every start than this package has itself.
  */
 export const protoFile = (json: string): GenFile => {
   const declared: FileDescriptorProto = JSON.parse(json)
-  // It stands in no other file's imports, and is the only one of its registry.
+  // No other file imports it, and it is the only one in its registry.
   return createFileRegistry(declared, () => undefined).getFile(declared.name) as GenFile
 }

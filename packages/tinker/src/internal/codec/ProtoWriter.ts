@@ -1,15 +1,15 @@
 /**
- * Writes protobuf from the last byte to the first, so that the length of a nested message is known when its turn
- * comes: one pass, one buffer, no copy for every message around. Fields are therefore written in descending order.
+ * Writes protobuf from the last byte to the first, so that the length of a nested message is known when its header is
+ * written: one pass, one buffer, and no copy per enclosing message. Fields are therefore written in descending order.
  *
- * Arrays are copied as they lie in memory, which is the wire's little-endian order on every machine that runs this.
+ * Arrays are copied as they are in memory, which is the wire's little-endian order on all supported machines.
  */
 
 import * as RequestMemory from "./RequestBuffers.ts"
 
 const encoder = new TextEncoder()
 
-/** A field's number and wire type, as one varint announces them. */
+/** The number and wire type of a field, encoded as one varint. */
 export type Tag = number
 
 export const varintTag = (field: { readonly number: number }): Tag => field.number << 3
@@ -20,21 +20,21 @@ export class ProtoWriter {
   private buffer: Uint8Array<ArrayBuffer>
   private view: DataView
   private start: number
-  // Where elements are converted: a tensor rarely begins at a multiple of four in the buffer itself.
+  // The buffer for converting elements: a tensor rarely starts at a multiple of four in the output buffer itself.
   private ints = new Int32Array(0)
   private floats = new Float32Array(0)
-  /** The first bytes of it, as many as were last asked for, by their width: tensors of a batch are mostly of one length. */
+  /** The last views of the conversion buffer by element width; the tensors of a batch mostly have the same length. */
   private converted = { 4: new Uint8Array(0), 8: new Uint8Array(0) }
   private readonly texts = new Map<string, Uint8Array>()
 
-  /** A buffer that turns out to be too small grows; a good guess saves the copy. */
+  /** Creates a writer. The buffer grows if necessary; a good estimate avoids copying. */
   constructor(capacity: number) {
     this.buffer = RequestMemory.take(capacity)
     this.view = new DataView(this.buffer.buffer)
     this.start = this.buffer.length
   }
 
-  /** How much is written; given to `close` it ends the message that began there. */
+  /** The number of bytes written. Pass it to `close` to end the message that starts here. */
   get written(): number {
     return this.buffer.length - this.start
   }
@@ -53,7 +53,7 @@ export class ProtoWriter {
     this.buffer[at] = rest
   }
 
-  /** Puts tag and length before everything that was written since `mark`. */
+  /** Writes tag and length in front of everything written since `mark`. */
   close(tag: Tag, mark: number): void {
     this.varint(this.written - mark)
     this.varint(tag)
@@ -80,11 +80,11 @@ export class ProtoWriter {
     this.bytes(tag, this.firstBytes(4, value.length))
   }
 
-  /** Safe integers, as pairs of their halves. */
+  /** Writes safe integers as pairs of 32-bit halves. */
   int64s(tag: Tag, value: Int32Array | BigInt64Array | ReadonlyArray<number>): void {
     if (value instanceof BigInt64Array) return this.array(tag, value)
     this.room(2 * value.length)
-    // Two loops, so that each sees one kind of array and stays fast.
+    // Separate loops keep each monomorphic and fast.
     if (value instanceof Int32Array) widen(this.ints, value)
     else split(this.ints, value)
     this.bytes(tag, this.firstBytes(8, value.length))
@@ -144,7 +144,7 @@ const split = (halves: Int32Array, values: ReadonlyArray<number>): void => {
     const low = value | 0
     halves[at] = low
     halves[at + 1] = low >> 31
-    // Rarely: beyond 32 bits.
+    // Values beyond 32 bits are rare.
     if (low !== value) halves[at + 1] = Math.floor(value / 2 ** 32)
   }
 }

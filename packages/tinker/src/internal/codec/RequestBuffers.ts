@@ -1,6 +1,6 @@
 /**
- * Memory for the bytes of big requests. What was given back is used again, so that a training loop does not fill the
- * process with batches that were sent and not yet collected; what nobody takes goes with the next collection.
+ * Reuses memory for the bytes of large requests, so that a training loop does not accumulate batches that were sent but
+ * not yet garbage-collected. Unused buffers are freed by the next garbage collection.
  */
 
 interface Native {
@@ -9,17 +9,17 @@ interface Native {
 
 const { Buffer }: Native = globalThis as Native
 
-/** Where the engine offers memory that was not zeroed we take that. */
+/** Uses uninitialized memory if the platform supports it. */
 const fresh = (size: number): Uint8Array<ArrayBuffer> =>
   Buffer === undefined ? new Uint8Array(size) : new Uint8Array(Buffer.allocUnsafeSlow(size).buffer)
 
-/** Smaller ones are collected before they are a burden. */
+/** Smaller buffers are garbage-collected quickly enough. */
 const smallest = 1024 * 1024
 
-/** As many as a batch has pieces under way at once, on most days. */
+/** The typical number of concurrent chunks of a batch. */
 const most = 8
 
-/** Those that are in use. */
+/** The buffers in use. */
 const lent = new WeakSet<ArrayBufferLike>()
 let spare: ReadonlyArray<WeakRef<ArrayBuffer>> = []
 
@@ -28,27 +28,27 @@ const lend = (bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> => {
   return bytes
 }
 
-/** At least as much as asked for, with anything in it. */
+/** Returns a buffer of at least this size with arbitrary content. */
 export const take = (size: number): Uint8Array<ArrayBuffer> => {
   if (size < smallest) return fresh(size)
   let best: ArrayBuffer | undefined
   for (const one of spare) {
     const buffer = one.deref()
-    // A small request is not to keep a big one from the memory that it needs.
+    // A small request must not occupy a large buffer that another request needs.
     if (buffer === undefined || buffer.byteLength < size || buffer.byteLength > 2 * size) continue
     if (best === undefined || buffer.byteLength < best.byteLength) best = buffer
   }
-  // In whole steps, so that the next batch, which is a little longer, finds it big enough.
+  // Sizes are rounded up, so that the next, slightly longer batch fits.
   if (best === undefined) return lend(fresh(Math.ceil(size / smallest) * smallest))
   const taken = best
   spare = spare.filter((one) => one.deref() !== taken)
   return lend(new Uint8Array(taken))
 }
 
-/** For who is the last to know these bytes. Those that were not taken here are left alone. */
+/** Returns a buffer for reuse; must be called by its last user. Other buffers are ignored. */
 export const giveBack = ({ buffer }: Uint8Array): void => {
   if (!lent.delete(buffer)) return
   const others = spare.filter((one) => one.deref() !== undefined)
-  // Only memory of ours is lent, which is no shared one.
+  // Lent buffers are never shared memory.
   spare = [...others.slice(1 - most), new WeakRef(buffer as ArrayBuffer)]
 }

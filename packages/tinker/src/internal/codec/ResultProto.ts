@@ -19,8 +19,8 @@ import {
 } from "./proto/tinker_public_pb.ts"
 
 /**
- * The one boundary of this module: the generated reader throws at bad bytes, and so do the functions below at bytes
- * that make no sense.
+ * Runs a decoder and returns its exceptions as errors. The generated reader and the functions below throw on invalid
+ * bytes.
  */
 export const decoded = <A>(message: string, decode: () => A): Either.Either<A, ParseResult.ParseError> =>
   Either.try({
@@ -41,9 +41,9 @@ const malformed = (problem: string): never => {
 
 const valid = <A>(result: Either.Either<A, Error>): A => Either.getOrElse(result, (error) => malformed(error.message))
 
-/** A view if the bytes lie aligned in memory, else a view of one copy. */
+/** Returns a view if the bytes are aligned in memory, else an aligned copy. */
 const aligned = (bytes: Uint8Array, size: number): Uint8Array => {
-  if (bytes.length % size !== 0) malformed(`${bytes.length} bytes are no array of elements of ${size}`)
+  if (bytes.length % size !== 0) malformed(`${bytes.length} bytes are not a multiple of the element size ${size}`)
   if (bytes.byteOffset % size === 0) return bytes
   const copy = new Uint8Array(bytes.length)
   copy.set(bytes)
@@ -65,7 +65,7 @@ const int64s = (bytes: Uint8Array): BigInt64Array => {
   return new BigInt64Array(buffer, byteOffset, length / 8)
 }
 
-/** The upper halves of float32. */
+/** Reads bfloat16 values, which are the upper halves of float32. */
 const bfloat16s = (bytes: Uint8Array): Float32Array => {
   const { buffer, byteOffset, length } = aligned(bytes, 2)
   const widened = Uint32Array.from(new Uint16Array(buffer, byteOffset, length / 2), (half) => half << 16)
@@ -83,7 +83,7 @@ const elements = (dtype: DType | number, bytes: Uint8Array) => {
     case DType.DTYPE_BFLOAT16:
       return { size: 2, data: bfloat16s(bytes) }
     default:
-      return malformed(`a tensor of the unknown type ${dtype}`)
+      return malformed(`unknown tensor dtype ${dtype}`)
   }
 }
 
@@ -106,11 +106,12 @@ const tensor = ({ encoding, dtype, shape }: Tensor): TensorData.TensorData => {
   })
 }
 
-/** One tensor for each datum, cut where the byte offsets say. */
+/** Splits a batch into one tensor per datum at the given byte offsets. */
 const batched = ({ data: bytes, dtype, offsets, trailingShape }: Batched): Array<TensorData.TensorData> => {
   const { size, data } = elements(dtype, bytes)
   const trailing = trailingShape.map(Number)
-  if (!trailing.every((size) => Number.isSafeInteger(size) && size >= 0)) malformed(`rows of [${trailing.join(", ")}]`)
+  if (!trailing.every((size) => Number.isSafeInteger(size) && size >= 0))
+    malformed(`invalid trailing shape [${trailing.join(", ")}]`)
   const row = product(trailing)
   const cuts = indices(offsets)
   const tensors: Array<TensorData.TensorData> = []
@@ -122,7 +123,7 @@ const batched = ({ data: bytes, dtype, offsets, trailingShape }: Batched): Array
     const first = row === 0 ? 0 : (to - from) / row
     const fits = row === 0 ? from === to : Number.isInteger(first)
     if (from < 0 || to < from || to > data.length || !Number.isInteger(from) || !fits)
-      malformed(`offsets ${start} to ${end} cut no rows of ${row} out of ${bytes.length} bytes`)
+      malformed(`offsets ${start} to ${end} do not delimit rows of ${row} elements in ${bytes.length} bytes`)
     tensors.push(TensorData.ofRows(data.subarray(from, to), [first, ...trailing]))
   }
   return tensors
@@ -133,7 +134,7 @@ const outputs = ({ fields, numDatums }: Outputs): Array<Record<string, TensorDat
   const columns = names.map((name) => batched(fields[name] as Batched))
   const count = Number(numDatums) || (columns[0]?.length ?? 0)
   const odd = columns.findIndex(({ length }) => length !== count)
-  if (odd >= 0) malformed(`${names[odd]} holds ${columns[odd]?.length} datums of ${count}`)
+  if (odd >= 0) malformed(`${names[odd]} has ${columns[odd]?.length} datums, expected ${count}`)
   return Array.from({ length: count }, (_, index) => {
     const row: Record<string, TensorData.TensorData> = {}
     for (const [at, name] of names.entries()) row[name] = columns[at]?.[index] as TensorData.TensorData
@@ -141,10 +142,13 @@ const outputs = ({ fields, numDatums }: Outputs): Array<Record<string, TensorDat
   })
 }
 
-/** Records without fields say in a few bytes how many empty objects they stand for. No batch has as many as this. */
+/**
+ * The maximum number of outputs without fields. A few bytes can declare any number of them, and no real batch has this
+ * many.
+ */
 const emptyAtMost = 1_000_000
 
-/** The name after the last colon; servers put the module before it. Where there is nothing to name, it has a default. */
+/** Returns the name after the last colon, which servers prefix with a module, or a default if there are no outputs. */
 export const outputType = (name: string, outputs: ReadonlyArray<unknown>): string =>
   name === "" && outputs.length === 0 ? "ArrayRecord" : name.slice(name.lastIndexOf(":") + 1)
 
@@ -154,7 +158,7 @@ export const trainingResult = (bytes: Uint8Array): TrainingResult => {
     (sum, { fields, numDatums }) => (Object.keys(fields).length === 0 ? sum + Math.abs(Number(numDatums)) : sum),
     0,
   )
-  if (empty > emptyAtMost) malformed(`${empty} datums without any field`)
+  if (empty > emptyAtMost) malformed(`${empty} datums without fields`)
   const all = message.lossFnOutputs.flatMap(outputs)
   return { outputType: outputType(message.lossFnOutputType, all), outputs: all, metrics: message.metrics }
 }
@@ -165,7 +169,7 @@ const topk = (message: TopkMessage | undefined): Option.Option<TopkLogprobs> => 
   const tokenIds = int32s(message.tokenIds)
   const logprobs = float32s(message.logprobs)
   if (tokenIds.length !== k * length || logprobs.length !== k * length)
-    malformed(`the top ${k} of ${length} positions need ${k * length} cells`)
+    malformed(`the top ${k} of ${length} positions require ${k * length} cells`)
   return Option.some({ k, length, tokenIds, logprobs })
 }
 
@@ -179,7 +183,7 @@ const stopReason = (reason: StopReason | number): Sequence["stopReason"] => {
     case StopReason.LENGTH:
       return "length"
     default:
-      return malformed(`the unknown stop reason ${reason}`)
+      return malformed(`unknown stop reason ${reason}`)
   }
 }
 

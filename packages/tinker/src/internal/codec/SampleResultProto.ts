@@ -1,6 +1,6 @@
 /**
- * The common form of a `SampleResponse`: sequences of tokens and log probabilities, nothing rare. Thousands of them are
- * read in a process, most while it is young and the generated reader, which can read everything, is still slow.
+ * Reads the common form of a `SampleResponse`: sequences of tokens and log probabilities without rare fields. A process
+ * reads thousands of them, most shortly after its start, when the generated reader is still slow.
  */
 
 import { PlainReader } from "./FastProto.ts"
@@ -41,7 +41,7 @@ const sequence = (reader: PlainReader, within: number): PlainSequence => {
   return read
 }
 
-/** Nothing, if it is anything but plain: the generated reader knows what it is, or what is wrong with it. */
+/** Reads a common response; undefined for any other, which the generated reader handles. */
 export const readPlainSample = (bytes: Uint8Array): PlainSample | undefined => {
   const reader = new PlainReader(bytes)
   const read: PlainSample = { sequences: [], promptLogprobs: undefined, promptCacheHitTokens: 0 }

@@ -1,9 +1,10 @@
 /**
- * How a TypeScript value becomes a JSON body and back: names change between camelCase and snake_case, and each field
- * says by itself what stands on the wire when it is not given. Nothing strips nulls globally.
+ * Converts between TypeScript values and JSON bodies. Names change between camelCase and snake_case, and each field
+ * defines its own wire form when it is missing. Nulls are not stripped globally.
  *
- * Requests: a plain schema is required, `omitted` leaves the key away, `withDefault` always sends something,
- * `constant` is sent and never asked for, `Schema.NullOr` where null means something. Responses: `maybe` and `orElse`.
+ * Request fields: a plain schema is required, `omitted` leaves the key out, `withDefault` always sends a value,
+ * `constant` is sent but is not part of the input, and `Schema.NullOr` is for fields where null has a meaning. Response
+ * fields: `maybe` and `orElse`.
  *
  * @since 0.1.0
  */
@@ -20,7 +21,7 @@ type Snake<S extends string> = S extends `${infer Head}${infer Tail}`
   ? `${Head extends Lowercase<Head> ? Head : `_${Lowercase<Head>}`}${Snake<Tail>}`
   : S
 
-/** The fields of a struct whose wire names are in snake_case. */
+/** The fields of a struct with snake_case wire names. */
 export type Renamed<Fields extends Schema.Struct.Fields> = {
   readonly [K in keyof Fields]: Fields[K] extends Schema.PropertySignature<
     infer TypeToken,
@@ -46,52 +47,55 @@ type AnySignature = Schema.PropertySignature<
   boolean
 >
 
-/** `promptLogprobsLastN` → `prompt_logprobs_last_n`. */
+/** Converts a name to snake_case: `promptLogprobsLastN` → `prompt_logprobs_last_n`. */
 export const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
-/** A JSON object with snake_case keys, seen from the program with camelCase keys. */
+/** A JSON object with snake_case keys on the wire and camelCase keys in the program. */
 export const struct = <const Fields extends Schema.Struct.Fields>(fields: Fields): Schema.Struct<Renamed<Fields>> => {
   const renamed: Record<string, AnySignature> = {}
   for (const [name, field] of Object.entries(fields)) {
     const signature = Schema.isPropertySignature(field) ? field : Schema.propertySignature(Schema.make(field.ast))
     renamed[name] = Schema.fromKey(signature as AnySignature, snakeCase(name))
   }
-  // The loop does to the values what `Renamed` does to the types; TypeScript can't follow it through `entries`.
+  // The loop does for values what `Renamed` does for types, which TypeScript cannot infer through `entries`.
   return Schema.Struct(renamed) as unknown as Schema.Struct<Renamed<Fields>>
 }
 
 const given = <A>(value: Option.Option<A | undefined>): Option.Option<A> =>
   Option.filter(value, (value) => value !== undefined)
 
-/** Request field: may be left out; then the key is absent on the wire. A null from another client counts as absent. */
+/** An optional request field whose key is omitted if it is missing. A null from another client counts as missing. */
 export const omitted = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalToOptional(Schema.NullOr(schema), Schema.UndefinedOr(Schema.typeSchema(schema)), {
     decode: (value) => Option.filter(value, (value) => value !== null),
     encode: given,
   })
 
-/** Request field: may be left out; the default is sent then. */
+/** An optional request field that is sent with a default if it is missing. */
 export const withDefault = <A, I>(schema: Schema.Schema<A, I>, value: NoInfer<A>) =>
   Schema.optionalToOptional(schema, Schema.UndefinedOr(Schema.typeSchema(schema)), {
     decode: Option.orElseSome(() => value),
     encode: (input) => Option.orElseSome(given(input), () => value),
   })
 
-/** Always sent, never asked for. When reading it may be missing or null, but not something else. */
+/**
+ * A field that is always sent and is not part of the input. When decoding, it may be missing or null, but not
+ * different.
+ */
 export const constant = <const L extends string | number>(literal: L) =>
   Schema.optionalToOptional(Schema.NullOr(Schema.Literal(literal)), Schema.Undefined, {
     decode: () => Option.none(),
     encode: () => Option.some(literal),
   })
 
-/** Known to the program only, e.g. to count with: never sent, and not read. */
+/** A field that exists only in the program: never sent and never read. */
 export const local = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalToOptional(Schema.Unknown, Schema.UndefinedOr(Schema.typeSchema(schema)), {
     decode: () => Option.none(),
     encode: () => Option.none(),
   })
 
-/** Of some optional fields of a request, one must be given and the others not. */
+/** Requires exactly one of several optional fields. */
 export const exactlyOne =
   <const Name extends string>(...names: ReadonlyArray<Name>) =>
   <A extends { readonly [K in Name]?: unknown }, I>(schema: Schema.Schema<A, I>): Schema.filter<Schema.Schema<A, I>> =>
@@ -103,23 +107,23 @@ export const exactlyOne =
       ),
     )
 
-/** Response field: absent and null are `none`. */
+/** A response field that is none if it is absent or null. */
 export const maybe = <A, I>(schema: Schema.Schema<A, I>) =>
   Schema.optionalWith(schema, { as: "Option", nullable: true })
 
-/** Response field: absent and null are the default. */
+/** A response field with a default if it is absent or null. */
 export const orElse = <A, I>(schema: Schema.Schema<A, I>, value: NoInfer<A>) =>
   Schema.optionalWith(schema, { default: () => value, nullable: true })
 
-/** A word of which we know some values today. Others are kept as they are: a new one must not break a client. */
+/** A string with known values. Other values are kept, so that a new one does not break a client. */
 export const open = <const Known extends string>(
   ..._known: ReadonlyArray<Known>
 ): Schema.SchemaClass<Known | (string & {}), string> => Schema.make<Known | (string & {}), string>(Schema.String.ast)
 
-/** What JSON can say. */
+/** A JSON value. */
 export type Json = null | boolean | number | string | ReadonlyArray<Json> | JsonObject
 
-/** An object of it; a key with an undefined value is as good as absent. */
+/** A JSON object; a key with an undefined value counts as absent. */
 export interface JsonObject {
   readonly [key: string]: Json | undefined
 }
@@ -129,7 +133,7 @@ interface Found {
   readonly value: unknown
 }
 
-/** Where a value first holds what JSON can't say, e.g. NaN, a bigint or a Date. */
+/** Finds the first value that JSON cannot represent, e.g. NaN, a bigint or a Date. */
 const unsayable = (value: unknown, path: ReadonlyArray<PropertyKey>): Found | undefined => {
   if (value === null || typeof value === "string" || typeof value === "boolean") return undefined
   if (typeof value === "number" && Number.isFinite(value)) return undefined
@@ -148,7 +152,7 @@ const isPlain = (value: unknown): value is object => {
   return Array.isArray(value) || prototype === Object.prototype || prototype === null
 }
 
-// Checked and passed on, not copied: a copy loses a key that is called `__proto__`.
+// The value is checked and returned without copying, because a copy would lose a key named `__proto__`.
 const json = <A extends Json>(
   identifier: string,
   is: (value: unknown) => boolean,
@@ -162,7 +166,7 @@ const json = <A extends Json>(
       : ParseResult.fail(
           found.path.reduceRight<ParseResult.ParseIssue>(
             (issue, key) => new ParseResult.Pointer(key, value, issue),
-            new ParseResult.Type(ast, found.value, `Expected what JSON can say, got ${describe(found.value)}`),
+            new ParseResult.Type(ast, found.value, `Expected a JSON value, got ${describe(found.value)}`),
           ),
         )
   }
@@ -170,7 +174,7 @@ const json = <A extends Json>(
   return schema.annotations({ identifier, arbitrary: () => arbitrary })
 }
 
-/** Anything that JSON can say without loss: no NaN, no bigint, no Date. */
+/** A value that JSON represents without loss: no NaN, no bigint, no Date. */
 export const Json: Schema.Schema<Json> = lazy(() =>
   json(
     "Json",
@@ -188,7 +192,7 @@ export const JsonObject: Schema.Schema<JsonObject> = lazy(() =>
   ),
 )
 
-/** The last member of a union by `type`: what a newer server may send, with all it said. */
+/** The last member of a union by `type`: a kind that a newer server may send, with its complete content. */
 export const unknownType = (...known: ReadonlyArray<string>) => {
   const news = JsonObject.pipe(
     Schema.filter((value) => typeof value["type"] === "string" && !known.includes(value["type"]), {
@@ -204,8 +208,8 @@ export const unknownType = (...known: ReadonlyArray<string>) => {
 }
 
 /**
- * A point in time. Read leniently: no zone means UTC, a space may stand for the `T`, digits below the millisecond
- * are cut. A cursor is not a time: it must go back to the server as it came.
+ * A point in time. Decoding is lenient: without a zone it is UTC, a space may replace the `T`, and digits below the
+ * millisecond are dropped. Do not use it for cursors, which must be sent back unchanged.
  */
 export const Timestamp: Schema.Schema<DateTime.Utc, string> = lazy(() =>
   Schema.transformOrFail(
@@ -232,12 +236,10 @@ export const Timestamp: Schema.Schema<DateTime.Utc, string> = lazy(() =>
 )
 
 const Metric = lazy(() =>
-  Schema.Number.pipe(
-    Schema.filter((value) => Math.abs(value) !== Infinity || "Expected a number that JSON can say, or NaN"),
-  ),
+  Schema.Number.pipe(Schema.filter((value) => Math.abs(value) !== Infinity || "Expected a finite number or NaN")),
 )
 
-/** Named numbers. JSON has no NaN, so a server says null; here it is NaN again. An infinity can't be said at all. */
+/** Named numbers. NaN is null on the wire, because JSON has no NaN. Infinities cannot be represented. */
 export const Metrics = lazy(() =>
   Schema.Record({
     key: Schema.String,

@@ -1,4 +1,4 @@
-/** Checksums that storage servers give with a file, computed as its bytes come. */
+/** Parses the checksums that storage servers send with a file and computes them incrementally. */
 import * as Encoding from "effect/Encoding"
 import * as Option from "effect/Option"
 import type { Hash, Service as Host } from "../../http/Host.ts"
@@ -11,10 +11,10 @@ export interface Checksum {
   readonly value: string
 }
 
-/** The strongest first, then those that every platform can compute. */
+/** The strongest algorithms first, then those that every platform supports. */
 const preference: ReadonlyArray<Algorithm> = ["sha256", "sha512", "crc32c", "crc32", "sha1", "md5"]
 
-/** By the names that the headers use. */
+/** The algorithms by header name. */
 const names: Readonly<Record<string, Algorithm>> = {
   "sha-512": "sha512",
   "sha-256": "sha256",
@@ -53,7 +53,7 @@ class Crc implements Hash {
   }
 }
 
-/** None if this platform can't compute it. */
+/** Creates a hash; none if this platform does not support the algorithm. */
 export const make = (host: Host, algorithm: Algorithm): Option.Option<Hash> => {
   switch (algorithm) {
     case "crc32":
@@ -65,7 +65,7 @@ export const make = (host: Host, algorithm: Algorithm): Option.Option<Hash> => {
   }
 }
 
-/** `name=value, name=value`, with or without the colons of a structured header around the value. */
+/** Parses `name=value, name=value`, with or without the colons of a structured header around the value. */
 const parse = (header: string | undefined): ReadonlyArray<Checksum> =>
   (header ?? "").split(",").flatMap((part) => {
     const [, name = "", value = ""] = /^\s*([\w-]+)=:?([A-Za-z0-9+/]+=*):?\s*$/.exec(part) ?? []
@@ -74,10 +74,10 @@ const parse = (header: string | undefined): ReadonlyArray<Checksum> =>
   })
 
 const single = (algorithm: Algorithm, header: string | undefined): ReadonlyArray<Checksum> =>
-  // With a dash it is a checksum over those of the pieces that were uploaded.
+  // A value with a dash is a checksum of part checksums, not of the file.
   header !== undefined && /^[A-Za-z0-9+/]+=*$/.test(header.trim()) ? [{ algorithm, value: header.trim() }] : []
 
-/** What the server tells about a file that it sends as a whole; the best first. */
+/** Returns the checksums of a complete file from the response headers, best first. */
 export const fromHeaders = (headers: Readonly<Record<string, string | undefined>>): ReadonlyArray<Checksum> =>
   [
     ...parse(headers["x-goog-hash"]),
@@ -90,8 +90,8 @@ export const fromHeaders = (headers: Readonly<Record<string, string | undefined>
     ...single("crc32", headers["x-amz-checksum-crc32"]),
   ].toSorted((a, b) => preference.indexOf(a.algorithm) - preference.indexOf(b.algorithm))
 
-/** A checksum of the caller: in base64, or in hex. */
-export const normalise = ({ algorithm, value }: Checksum): Checksum => {
+/** Converts a checksum given by the caller, in hex or base64, to base64. */
+export const normalize = ({ algorithm, value }: Checksum): Checksum => {
   const hex = { sha512: 128, sha256: 64, sha1: 40, md5: 32, crc32: 8, crc32c: 8 }[algorithm]
   const decoded = value.length === hex ? Option.getRight(Encoding.decodeHex(value.toLowerCase())) : Option.none()
   return { algorithm, value: Option.match(decoded, { onNone: () => value, onSome: Encoding.encodeBase64 }) }

@@ -1,9 +1,9 @@
-/** What went wrong with a file, in the words of our errors. */
+/** Converts platform errors to `FileFailed`. */
 import type { PlatformError } from "@effect/platform/Error"
 import * as Predicate from "effect/Predicate"
 import { FileFailed } from "../../TinkerError.ts"
 
-/** The platform tells these only by the code of the system's error. */
+/** The platform reports these reasons only through the system error code. */
 const byCode: Readonly<Record<string, FileFailed["reason"]>> = {
   ENOSPC: "DiskFull",
   EDQUOT: "DiskFull",

@@ -1,4 +1,4 @@
-/** Bytes that may be compressed: looks at the first two, and undoes gzip. */
+/** Decompresses gzip data, recognized by its first two bytes; other data is passed through. */
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
@@ -7,10 +7,10 @@ import * as Stream from "effect/Stream"
 
 const isGzip = ([first, second]: ReadonlyArray<number>): boolean => first === 0x1f && second === 0x8b
 
-// The types ask for memory that is not shared, which none of ours is.
+// The types require memory that is not shared, which is always the case here.
 const decompression = () => new DecompressionStream("gzip") as ReadableWritablePair<Uint8Array, Uint8Array>
 
-/** What is decompressed at once, so that little of it is waiting. */
+/** The size of the pieces to decompress, small to limit buffered output. */
 const pieceSize = 64 * 1024
 
 const ignore = () => {}
@@ -21,8 +21,8 @@ const slices = (bytes: Uint8Array): ReadonlyArray<Uint8Array> =>
   )
 
 /**
- * Node's stream takes thousands of pieces before it says that it has enough. So it is given one only while somebody
- * waits for what comes out.
+ * Decompresses data. Node's stream accepts thousands of pieces before it signals backpressure, so a piece is written
+ * only while a consumer waits for output.
  */
 const inflate = <E, R, E2>(
   next: Effect.Effect<Option.Option<Chunk.Chunk<Uint8Array>>, E, R>,
@@ -68,7 +68,7 @@ const inflate = <E, R, E2>(
       Option.match({
         onNone: () => {
           isEnded = true
-          // What is wrong with it is told to the reader, too.
+          // Errors are also reported to the reader.
           writer.close().catch(ignore)
         },
         onSome: (chunk) => {
@@ -77,7 +77,7 @@ const inflate = <E, R, E2>(
       }),
     )
 
-    /** Until it took the piece or gave something: it may be full of what came of it. */
+    /** Waits until the piece is accepted or output is available, because the stream may be blocked by its output. */
     const settled = attempt(() => Promise.race([writing, reading]))
 
     const feed = Effect.suspend((): Effect.Effect<unknown, Option.Option<E | E2>, R> => {
@@ -97,7 +97,7 @@ const inflate = <E, R, E2>(
     return pull
   })
 
-/** `corrupt` makes the error of bytes that are not what they say. */
+/** Decompresses the bytes if they are gzip data. `corrupt` creates the error for invalid data. */
 export const gunzipIfNeeded = <E, R, E2>(
   bytes: Stream.Stream<Uint8Array, E, R>,
   corrupt: () => E2,

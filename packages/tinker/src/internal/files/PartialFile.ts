@@ -1,6 +1,6 @@
 /**
- * What there is of a file that is being downloaded, beside its final name: the bytes, and what the server said of the
- * whole, so that a later run can go on with them.
+ * Stores an incomplete download beside its final name: the bytes and the properties of the complete file, so that a
+ * later run can resume.
  */
 import * as FileSystem from "@effect/platform/FileSystem"
 import * as Path from "@effect/platform/Path"
@@ -13,11 +13,14 @@ import type { FileFailed } from "../../TinkerError.ts"
 import { fileFailed } from "./FileErrors.ts"
 import { lazy } from "../util/Lazy.ts"
 
-/** What the server said. The address is not among it: it may be a secret, and changes. */
+/**
+ * The properties of the complete file reported by the server. The URL is not included, because it may be secret and
+ * changes.
+ */
 export const Whole = lazy(() =>
   Schema.parseJson(
     Schema.Struct({
-      /** For `If-Range`; without one the bytes can't be gone on with. */
+      /** The value for `If-Range`; without it the download cannot be resumed. */
       validator: Schema.NullOr(Schema.String),
       size: Schema.NullOr(Schema.NonNegativeInt),
       checksums: Schema.Array(
@@ -35,28 +38,28 @@ export type Whole = typeof Whole.Type
 export const unknown: Whole = { validator: null, size: null, checksums: [] }
 
 export interface PartialFile {
-  /** Where the bytes are. */
+  /** The path of the partial data. */
   readonly path: string
-  /** What was left by an earlier run, if it can be gone on with. */
+  /** The data of an earlier run, if it can be resumed. */
   readonly found: Option.Option<{ readonly bytes: number; readonly whole: Whole }>
   readonly write: (bytes: Uint8Array) => Effect.Effect<void, FileFailed>
-  /** From the beginning again. */
+  /** Removes all data. */
   readonly clear: Effect.Effect<void, FileFailed>
   readonly note: (whole: Whole) => Effect.Effect<void, FileFailed>
-  /** What was written so far. */
+  /** Streams the data written so far. */
   readonly read: Stream.Stream<Uint8Array, FileFailed>
-  /** On the disk, and not on its way there. */
+  /** Flushes the data to disk. */
   readonly sync: Effect.Effect<void, FileFailed>
-  /** How many bytes there are, whoever wrote them. */
+  /** Returns the actual size of the file, regardless of who wrote it. */
   readonly size: Effect.Effect<number, FileFailed>
 }
 
 export interface Place {
   readonly open: Effect.Effect<PartialFile, FileFailed, Scope.Scope>
-  /** Gives the closed file its final name. */
+  /** Renames the closed file to its final name. */
   readonly publish: Effect.Effect<void, FileFailed>
   readonly discard: Effect.Effect<void>
-  /** Only what a later run can go on with. */
+  /** Keeps the data if a later run can resume it, else removes it. */
   readonly leave: Effect.Effect<void>
 }
 
@@ -98,7 +101,7 @@ export const at = (target: string): Effect.Effect<Place, never, FileSystem.FileS
       } satisfies PartialFile
     }).pipe(Effect.mapError(failed))
 
-    // A new name is durable only when its directory is; not every system can sync one.
+    // A rename is durable only after its directory is synced. Not every system can do that, so failures are ignored.
     const syncDirectory = Effect.ignore(
       Effect.scoped(Effect.flatMap(fs.open(dirname(target), { flag: "r" }), ({ sync }) => sync)),
     )

@@ -1,4 +1,7 @@
-/** A GET to a host that is not the Tinker server: no credential, no configured header, and its address is a secret. */
+/**
+ * Sends GET requests to hosts other than the Tinker server: without credentials or configured headers, and with a
+ * secret URL.
+ */
 import * as FetchHttpClient from "@effect/platform/FetchHttpClient"
 import * as HttpClient from "@effect/platform/HttpClient"
 import type { HttpClientError } from "@effect/platform/HttpClientError"
@@ -23,7 +26,7 @@ export const operation = "download"
 
 const maxRedirects = 10
 
-/** The signature of an address is in its query: servers repeat it when they refuse it. */
+/** Removes URLs from text. The query contains the signature, which servers repeat when they reject it. */
 const redactUrls = (urls: ReadonlyArray<URL>): ((text: string) => string) =>
   redactor(
     urls
@@ -34,28 +37,31 @@ const redactUrls = (urls: ReadonlyArray<URL>): ((text: string) => string) =>
 
 export const parseUrl = (text: string | URL): Either.Either<URL, InvalidInput> => {
   const invalid = (problem: string) => Either.left(new InvalidInput({ path: `${operation}.url`, problem }))
-  if (!URL.canParse(text)) return invalid("is not a URL")
+  if (!URL.canParse(text)) return invalid("not a valid URL")
   const url = new URL(text)
-  if (url.protocol !== "http:" && url.protocol !== "https:") return invalid(`has the scheme ${url.protocol}`)
-  return url.username === "" && url.password === "" ? Either.right(url) : invalid("carries a user name or password")
+  if (url.protocol !== "http:" && url.protocol !== "https:")
+    return invalid(`expected http: or https:, got ${url.protocol}`)
+  return url.username === "" && url.password === ""
+    ? Either.right(url)
+    : invalid("must not contain a user name or password")
 }
 
 type Response = HttpClientResponse.HttpClientResponse
 
 export interface Answered {
   readonly response: Response
-  /** Takes every address out that led here. */
+  /** Removes all URLs of this request chain from text. */
   readonly redact: (text: string) => string
 }
 
 export interface Storage {
-  /** Whatever the status is, when the head of the answer is there; redirects are followed. */
+  /** Returns the response of any status as soon as its headers arrive, following redirects. */
   readonly get: (url: URL, headers: Readonly<Record<string, string>>) => Effect.Effect<Answered, RequestError>
-  /** The error for an answer that is not what was asked for. */
+  /** Fails with the error for an unexpected response. */
   readonly refuse: (answered: Answered) => Effect.Effect<never, RequestError>
 }
 
-/** Frees the connection of an answer whose body nobody wants. */
+/** Releases the connection of a response whose body is not needed. */
 export const letGo = (response: Response): Effect.Effect<void> =>
   Stream.runDrain(response.stream).pipe(
     Effect.interruptible,
@@ -63,7 +69,7 @@ export const letGo = (response: Response): Effect.Effect<void> =>
     Effect.catchAllCause(() => Effect.void),
   )
 
-/** What a client tells when there is no answer, or no more of it. */
+/** Converts a client error to a request error. */
 export const fold = (error: HttpClientError, redact: (text: string) => string): RequestError => {
   const { cause } = error
   const detail = shorten(redact(cause instanceof Error ? cause.message : (error.description ?? "")))
@@ -78,7 +84,7 @@ export const fold = (error: HttpClientError, redact: (text: string) => string): 
 }
 
 export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration): Storage => {
-  // Spans of the platform show the whole address.
+  // The platform's spans would contain the complete URL.
   const quiet = HttpClient.withTracerDisabledWhen(client, () => true)
 
   const follow = (
@@ -97,7 +103,7 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
         }
         const to = URL.canParse(location, url) ? new URL(location, url) : undefined
         const isWorse = to?.protocol !== "https:" && to?.protocol !== url.protocol
-        // The answer is read so that its connection can be used again.
+        // The response is read to make its connection reusable.
         const next =
           to === undefined || isWorse || urls.length > maxRedirects
             ? Effect.fail(
@@ -105,7 +111,7 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
                   operation,
                   reason: "Redirect",
                   status: Option.some(response.status),
-                  detail: isWorse ? "it leads to an address that is not safe" : "it leads nowhere",
+                  detail: isWorse ? "redirect to an insecure URL" : "invalid redirect",
                 }),
               )
             : follow(to, headers, urls)
@@ -119,9 +125,9 @@ export const make = (client: HttpClient.HttpClient, timeout: Duration.Duration):
       Effect.timeoutFail({
         duration: timeout,
         onTimeout: () =>
-          new Unavailable({ operation, reason: "Timeout", detail: `no answer in ${Duration.format(timeout)}` }),
+          new Unavailable({ operation, reason: "Timeout", detail: `no response in ${Duration.format(timeout)}` }),
       }),
-      // fetch would follow by itself, from https to http, too.
+      // fetch would follow redirects by itself, even from https to http.
       Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
     )
 

@@ -1,4 +1,4 @@
-/** A tar archive as it comes: an entry, its bytes, the next entry. Knows ustar, pax and the long names of GNU. */
+/** Reads a tar archive incrementally: an entry, its data, the next entry. Supports ustar, pax and GNU long names. */
 import type * as Chunk from "effect/Chunk"
 import * as Either from "effect/Either"
 import type { Reader, Step } from "../util/Transduce.ts"
@@ -7,18 +7,18 @@ export type Kind = "File" | "Directory" | "Link" | "Device" | "Other"
 
 export type Item =
   | { readonly _tag: "Entry"; readonly name: string; readonly kind: Kind; readonly size: number }
-  /** Of the last entry, in order, as many as it said. */
+  /** A piece of the data of the last entry, in order. */
   | { readonly _tag: "Data"; readonly bytes: Uint8Array }
 
 const blockSize = 512
 
-/** Names and attributes of one entry are read into memory; no honest archive needs more. */
+/** The maximum size of the names and attributes of one entry, which are read into memory. */
 const maxMetadata = 1024 * 1024
 
-/** All names and attributes of an archive, with their headers. */
+/** The maximum total size of all names and attributes, including their headers. */
 const maxMetadataInAll = 64 * maxMetadata
 
-/** Archives are padded to whole records of a tape. More than this after the end is something else. */
+/** Archives are padded to whole tape records. More than this after the end is not padding. */
 const maxTrailing = 16 * 1024 * 1024
 
 const kinds: Readonly<Record<string, Kind>> = {
@@ -33,7 +33,7 @@ const kinds: Readonly<Record<string, Kind>> = {
   "6": "Device",
 }
 
-/** Entries that say something about the next one: long names of GNU, and attributes of pax. */
+/** Entries that describe the next one: GNU long names and pax attributes. */
 type Metadata = "L" | "K" | "x" | "g"
 
 const isMetadata = (type: string): type is Metadata => type === "L" || type === "K" || type === "x" || type === "g"
@@ -52,19 +52,19 @@ const text = (bytes: Uint8Array): string | Failure => {
   try {
     return decoder.decode(end < 0 ? bytes : bytes.subarray(0, end))
   } catch {
-    return new Failure("its name is not UTF-8")
+    return new Failure("the name is not UTF-8")
   }
 }
 
-/** Octal digits, or a binary number whose first bit is set. */
+/** Parses octal digits, or a binary number marked by its first bit. */
 const number = (bytes: Uint8Array): number | Failure => {
   const [first = 0] = bytes
   if (first === 0x80) {
     const value = bytes.subarray(1).reduce((sum, byte) => sum * 256 + byte, 0)
-    return Number.isSafeInteger(value) ? value : new Failure("its size can't be")
+    return Number.isSafeInteger(value) ? value : new Failure("the size is invalid")
   }
   const digits = /^[ \0]*([0-7]*)[ \0]*$/.exec(String.fromCharCode(...bytes))?.[1]
-  return digits === undefined ? new Failure("a number in its header is none") : Number.parseInt(digits || "0", 8)
+  return digits === undefined ? new Failure("invalid number in the header") : Number.parseInt(digits || "0", 8)
 }
 
 const hasChecksum = (block: Uint8Array): boolean => {
@@ -72,21 +72,21 @@ const hasChecksum = (block: Uint8Array): boolean => {
   block.forEach((byte, at) => {
     const counted = at >= 148 && at < 156 ? 0x20 : byte
     unsigned += counted
-    // As some old programs did.
+    // Some old programs use signed sums.
     signed += counted > 127 ? counted - 256 : counted
   })
   const told = number(block.subarray(148, 156))
   return told === unsigned || told === signed
 }
 
-/** What matters of the attributes of pax. */
+/** The relevant pax attributes. */
 interface Attributes {
   path?: Uint8Array
   size?: Uint8Array
   isSparse?: boolean
 }
 
-/** `12 path=a/b\n`: the length of the record in decimal, with itself and the line feed. */
+/** Parses records like `12 path=a/b\n`: the decimal length includes itself and the line feed. */
 const attributes = (bytes: Uint8Array): Attributes | Failure => {
   const found: Attributes = {}
   let at = 0
@@ -96,10 +96,10 @@ const attributes = (bytes: Uint8Array): Attributes | Failure => {
     const end = at + Number(digits)
     const equals = bytes.indexOf(0x3d, space)
     const isRecord = /^[1-9]\d*$/.test(digits) && end <= bytes.length && bytes[end - 1] === 0x0a
-    if (!isRecord || equals < 0 || equals >= end) return new Failure("its attributes can't be read")
+    if (!isRecord || equals < 0 || equals >= end) return new Failure("invalid attributes")
     const key = text(bytes.subarray(space + 1, equals))
     if (key instanceof Failure) return key
-    // Copied: the rest need not stay in memory.
+    // Copied, so that the rest can be freed.
     if (key === "path" || key === "size") found[key] = bytes.slice(equals + 1, end - 1)
     if (key.startsWith("GNU.sparse")) found.isSparse = true
     at = end
@@ -121,14 +121,14 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
   private metadata = new Uint8Array(0)
   private metadataSize = 0
   private items: Array<Item> = []
-  // What was said about the next entry.
+  // The description of the next entry.
   private longName: string | undefined = undefined
   private pax: Attributes = {}
   private globalPax: Attributes = {}
   private metadataInAll = 0
   private entry = ""
 
-  /** `corrupt` makes the error of bytes that are no archive. */
+  /** `corrupt` creates the error for an invalid archive. */
   constructor(corrupt: (entry: string, detail: string) => E) {
     this.corrupt = corrupt
   }
@@ -144,7 +144,7 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
 
   end(): Step<Item, E> {
     this.items = []
-    return this.state._tag === "End" ? { values: [] } : this.step(new Failure("the archive ends before its end"))
+    return this.state._tag === "End" ? { values: [] } : this.step(new Failure("unexpected end of the archive"))
   }
 
   private step({ detail }: Failure): Step<Item, E> {
@@ -186,10 +186,10 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
           if (state.left === 0) this.state = { _tag: "Header" }
           break
         case "End":
-          // A hole in the middle looks like an end.
-          if (piece.some((byte) => byte !== 0)) return new Failure("there is something after its end")
+          // Zero blocks in the middle of a damaged archive look like its end.
+          if (piece.some((byte) => byte !== 0)) return new Failure("unexpected data after the end of the archive")
           state.left -= piece.length
-          if (state.left === 0) return new Failure("there is more after its end than padding")
+          if (state.left === 0) return new Failure("too much padding after the end of the archive")
       }
     }
     return undefined
@@ -204,14 +204,14 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
       this.state = { _tag: "End", left: maxTrailing }
       return undefined
     }
-    if (!hasChecksum(block)) return new Failure("its header has a wrong checksum: not a tar archive, or a damaged one")
+    if (!hasChecksum(block)) return new Failure("wrong header checksum: not a tar archive, or damaged")
     const type = String.fromCharCode(block[156] ?? 0)
     const size = isMetadata(type) ? number(block.subarray(124, 136)) : this.sizeOf(block)
     if (size instanceof Failure) return size
     if (isMetadata(type)) {
-      if (size > maxMetadata) return new Failure("its name or attributes are too long")
+      if (size > maxMetadata) return new Failure("the name or attributes are too long")
       this.metadataInAll += blockSize + size
-      if (this.metadataInAll > maxMetadataInAll) return new Failure("it has more names and attributes than files need")
+      if (this.metadataInAll > maxMetadataInAll) return new Failure("the names and attributes are too large")
       this.metadata = new Uint8Array(size)
       this.metadataSize = 0
       return this.body(size, type)
@@ -220,7 +220,7 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
     if (name instanceof Failure) return name
     this.entry = name
     const told = this.pax.isSparse || this.globalPax.isSparse ? "Other" : (kinds[type] ?? "Other")
-    // Before there was a type for them.
+    // Directories of formats that predate the directory type end with a slash.
     const kind = told === "File" && name.endsWith("/") ? "Directory" : told
     this.longName = undefined
     this.pax = {}
@@ -241,18 +241,18 @@ export class TarReader<E> implements Reader<Uint8Array, Item, E> {
     const digits = text(told)
     return typeof digits === "string" && /^\d{1,15}$/.test(digits)
       ? Number(digits)
-      : new Failure("its size is no number")
+      : new Failure("the size is not a number")
   }
 
   private nameOf(block: Uint8Array): string | Failure {
     const told = this.pax.path ?? this.globalPax.path
-    if (told !== undefined) return told.includes(0) ? new Failure("its name holds a zero") : text(told)
+    if (told !== undefined) return told.includes(0) ? new Failure("the name contains a zero byte") : text(told)
     if (this.longName !== undefined) return this.longName
     const name = text(block.subarray(0, 100))
-    // GNU has other things in the place of the prefix.
+    // GNU uses the prefix field for other data.
     const isPosix = String.fromCharCode(...block.subarray(257, 263)) === "ustar\0"
     const prefix = isPosix ? text(block.subarray(345, 500)) : ""
-    if (name instanceof Failure || prefix instanceof Failure) return new Failure("its name is not UTF-8")
+    if (name instanceof Failure || prefix instanceof Failure) return new Failure("the name is not UTF-8")
     return prefix === "" ? name : `${prefix}/${name}`
   }
 

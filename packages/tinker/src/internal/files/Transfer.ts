@@ -1,4 +1,6 @@
-/** The state of one download: what is in the file, what the server said of the whole, and its checksums so far. */
+/**
+ * Holds the state of one download: the data in the file, the properties of the complete file, and the checksums so far.
+ */
 import type { HttpClientResponse } from "@effect/platform/HttpClientResponse"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -16,9 +18,9 @@ import { uptime } from "../util/MonotonicClock.ts"
 export type TransferError = RequestError | FileFailed | Corrupted
 
 export interface Transfer {
-  /** The most bytes that were there at any time. */
+  /** Returns the highest number of bytes present at any time. */
   readonly reached: () => number
-  /** Goes on from where the file ends. Succeeds when it is complete. */
+  /** Continues from the end of the file. Succeeds when the file is complete. */
   readonly attempt: (url: URL) => Effect.Effect<void, TransferError>
   readonly finish: Effect.Effect<Omit<Downloaded, "path">, FileFailed | Corrupted>
 }
@@ -28,7 +30,7 @@ export interface Dependencies {
   readonly file: PartialFile
   readonly storage: Storage.Storage
   readonly host: Host
-  /** Of the caller. */
+  /** The checksum given by the caller. */
   readonly checksum: Checksums.Checksum | undefined
   readonly idleTimeout: Duration.Duration
   readonly report: (progress: Progress) => void
@@ -43,14 +45,16 @@ const rateWindow = 10_000
 const sizeOf = (text: string | undefined): number | null =>
   text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : null
 
-/** By which a server knows that a file is still the same. A weak tag does not promise the same bytes. */
+/**
+ * Returns the validator by which a server recognizes an unchanged file. A weak tag does not guarantee identical bytes.
+ */
 const validatorOf = (headers: Headers): string | null => {
   const tag = headers["etag"]
   if (headers["accept-ranges"]?.toLowerCase() === "none") return null
   return (tag !== undefined && tag.startsWith('"') ? tag : headers["last-modified"]) ?? null
 }
 
-/** Does the server say itself that this is another file, although it was told not to send one? */
+/** Checks whether the response itself shows that the file has changed, although `If-Range` should have prevented it. */
 const isOtherThan = (validator: string, headers: Headers): boolean => {
   const told = validator.startsWith('"') ? headers["etag"] : headers["last-modified"]
   return told !== undefined && told !== validator
@@ -70,11 +74,11 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
     let whole = unknown
     let hashes: ReadonlyArray<{ readonly expected: Checksums.Checksum; readonly hash: Hash }> = []
 
-    /** The caller's checksum, and the best of the server's that can be computed here. */
+    /** Starts the caller's checksum and the best of the server's checksums that this platform supports. */
     const startHashes = () => {
       const start = (expected: Checksums.Checksum) =>
         Option.map(Checksums.make(host, expected.algorithm), (hash) => ({ expected, hash }))
-      const callers = checksum === undefined ? [] : [Checksums.normalise(checksum)]
+      const callers = checksum === undefined ? [] : [Checksums.normalize(checksum)]
       hashes = [...callers.map(start), Option.firstSomeOf(whole.checksums.map(start))].flatMap(Option.toArray)
     }
     const digest = (piece: Uint8Array) => {
@@ -118,7 +122,7 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
 
     const append = (piece: Uint8Array) =>
       Effect.gen(function* () {
-        // The platform takes it for a full disk.
+        // The platform treats an empty write as a full disk.
         if (piece.length === 0) return
         if (whole.size !== null && bytes + piece.length > whole.size) {
           return yield* new Corrupted({
@@ -135,32 +139,32 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
         return yield* tell
       })
 
-    /** What is there can't be gone on with: the next attempt starts from the beginning. */
+    /** The data cannot be resumed: the next attempt starts from the beginning. */
     const startOver = (detail: string) => Effect.zipRight(begin(unknown), Effect.fail(broken(detail)))
 
     const receive = ({ redact, response }: Storage.Answered) =>
       Effect.gen(function* () {
         const silent = () =>
-          new Unavailable({ operation, reason: "Timeout", detail: `nothing came for ${Duration.format(idleTimeout)}` })
+          new Unavailable({ operation, reason: "Timeout", detail: `no data for ${Duration.format(idleTimeout)}` })
         yield* response.stream.pipe(
           Stream.mapError((error) => Storage.fold(error, redact)),
           Stream.timeoutFail(silent, idleTimeout),
           Stream.runForEach(append),
         )
         if (whole.size !== null && bytes < whole.size) {
-          return yield* broken(`it ended after ${bytes} of ${whole.size} bytes`)
+          return yield* broken(`the response ended after ${bytes} of ${whole.size} bytes`)
         }
       })
 
-    /** Decides what an answer is, before its body is read: the bytes from here on, or all of them. */
+    /** Classifies a response before its body is read: the remaining bytes, or all of them. */
     const accept = (answered: Storage.Answered, validator: string | null) =>
       Effect.gen(function* () {
         const { headers, status } = answered.response
         const isOther = validator !== null && isOtherThan(validator, headers)
         if (validator !== null && status === 416) {
-          // Everything is there already.
+          // The file is already complete.
           if (headers["content-range"] === `bytes */${bytes}` && !isOther) return "Complete"
-          return yield* startOver("the server has no bytes where the file ends")
+          return yield* startOver("the server has no data at the end of the partial file")
         }
         if (status !== 200 && (status !== 206 || validator === null)) return yield* storage.refuse(answered)
         const encoding = headers["content-encoding"] ?? "identity"
@@ -169,14 +173,14 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
             operation,
             reason: "Encoding",
             status: Option.some(status),
-            detail: "the server encodes the file although it was asked not to",
+            detail: "the server encoded the file although identity was requested",
           })
         }
         if (status === 206) {
           const range = rangeOf(headers)
           const hasOtherSize = range?.size !== null && whole.size !== null && range?.size !== whole.size
           if (range === undefined || range.start !== bytes || hasOtherSize || isOther) {
-            return yield* startOver("the server sent other bytes than it was asked for")
+            return yield* startOver("the server sent a different range than requested")
           }
           whole = { ...whole, size: range.size ?? whole.size }
         } else {
@@ -203,7 +207,7 @@ export const make = ({ checksum, file, host, idleTimeout, path, report, storage 
 
     const finish = Effect.gen(function* () {
       yield* file.sync
-      // Another download into the same place would have written between.
+      // Detects another download that writes to the same file.
       const size = yield* file.size
       if (size !== bytes) {
         return yield* new Corrupted({ path, reason: "Length", expected: `${bytes} bytes`, actual: `${size} bytes` })

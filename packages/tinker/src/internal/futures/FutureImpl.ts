@@ -12,7 +12,7 @@ import type { ApiFuture, QueueState } from "../../ApiFuture.ts"
 import type { FutureError } from "../../TinkerError.ts"
 import type { Completion } from "../runtime/Completion.ts"
 import { tryExit } from "../util/Callback.ts"
-import type { Watched } from "../util/ObservableValue.ts"
+import type { ObservableValue } from "../util/ObservableValue.ts"
 
 export const TypeId: unique symbol = Symbol.for("effect-tinker/ApiFuture")
 
@@ -62,12 +62,12 @@ export abstract class FutureImpl<A> extends Inspectable.Class implements ApiFutu
 export class PendingFuture<A> extends FutureImpl<A> {
   private readonly source: { readonly requestIds: ReadonlyArray<string> }
   private readonly task: Pick<Completion<A, FutureError>, "await" | "poll" | "listen">
-  private readonly queue: Watched<QueueState>
+  private readonly queue: ObservableValue<QueueState>
 
   constructor(
     source: { readonly requestIds: ReadonlyArray<string> },
     task: Pick<Completion<A, FutureError>, "await" | "poll" | "listen">,
-    queue: Watched<QueueState>,
+    queue: ObservableValue<QueueState>,
   ) {
     super()
     this.source = source

@@ -1,4 +1,4 @@
-/** What a server has to prepare before it can tell where it is: a session's trace, the archive of a checkpoint. */
+/** Waits for URLs that the server has to prepare first: a session trace or a checkpoint archive. */
 import * as DateTime from "effect/DateTime"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -21,13 +21,13 @@ import { uptime } from "../util/MonotonicClock.ts"
 
 type Call = Transport.Service["call"]
 
-/** What is known of a wait when its time is over. */
+/** The state of a wait, reported when the deadline is exceeded. */
 interface Known {
   readonly polls: number
   readonly state: string
 }
 
-/** At most this long; what was known by then is told. */
+/** Limits work to a deadline and reports its last state. */
 const within = <A, E>(
   deadline: Duration.Duration,
   requestType: string,
@@ -51,10 +51,10 @@ const within = <A, E>(
 
 const traceInterval = Duration.seconds(5)
 
-/** A word that is not known is taken for one of waiting: the deadline has the last. */
+/** An unknown status counts as pending; the deadline limits the wait. */
 const isSettled = ({ status }: TraceExport): boolean => status === "ready" || status === "failed"
 
-/** The address of a session's trace, once the server has it. */
+/** Returns the URL of a session trace when it is ready. */
 export const trace = (
   call: Call,
   sessionId: string,
@@ -80,7 +80,7 @@ export const trace = (
       }
       return Option.match(url, {
         onNone: () =>
-          Effect.fail(new UnexpectedResponse({ operation, reason: "Schema", detail: "ready, but nowhere" })),
+          Effect.fail(new UnexpectedResponse({ operation, reason: "Schema", detail: "status ready without a URL" })),
         onSome: Effect.succeed,
       })
     }),
@@ -88,12 +88,12 @@ export const trace = (
   )
 }
 
-/** While an archive is being built the server says 503; the transport has asked some times already by then. */
+/** The server returns 503 while an archive is being built. These rounds come on top of the transport's own retries. */
 const archiveRounds = Schedule.intersect(Schedule.spaced("30 seconds"), Schedule.recurs(5))
 
 const isBeingBuilt = (error: TinkerError): boolean => error._tag === "Unavailable" && Option.contains(error.status, 503)
 
-/** How long a signed address is good for at least, where the server does not say. */
+/** The minimum lifetime of a signed URL if the server does not report one. */
 const signedFor = Duration.minutes(15)
 
 const ArchiveText = lazy(() => Schema.parseJson(CheckpointArchive))
@@ -103,7 +103,7 @@ interface Found {
   readonly expires: Option.Option<DateTime.Utc>
 }
 
-/** Where the answer leads; the address itself, which is signed, stands in no error. */
+/** Extracts the URL from a response. Errors never contain the URL, which is signed. */
 const locate = (
   { body, headers, redact, status }: RawAnswer,
   baseUrl: string,
@@ -120,18 +120,18 @@ const locate = (
     )
   if (status < 300) {
     return Either.orElse(Schema.decodeUnknownEither(ArchiveText)(new TextDecoder().decode(body)), () =>
-      unexpected("Schema", "it is not the JSON that tells an address"),
+      unexpected("Schema", "expected JSON with a URL"),
     )
   }
   const location = headers["location"]
-  if (location === undefined || !URL.canParse(location, baseUrl)) return unexpected("Redirect", "it leads nowhere")
+  if (location === undefined || !URL.canParse(location, baseUrl)) return unexpected("Redirect", "invalid redirect")
   const url = new URL(location, baseUrl)
   return url.protocol === "https:" || url.protocol === "http:"
     ? Either.right({ url: URL.canParse(location) ? location : url.href, expires: httpDate(headers["expires"]) })
-    : unexpected("Redirect", `it leads to ${url.protocol}, from where nothing can be fetched`)
+    : unexpected("Redirect", `redirect to unsupported scheme ${url.protocol}`)
 }
 
-/** `0` and the like, which only keep caches away, are no date. */
+/** Values such as `0`, which only prevent caching, are not dates. */
 const httpDate = (text: string | undefined): Option.Option<DateTime.Utc> =>
   text !== undefined && text.endsWith("GMT") ? DateTime.make(new Date(text)) : Option.none()
 
@@ -140,7 +140,7 @@ export interface Archive {
   readonly expires: DateTime.Utc
 }
 
-/** The address of a checkpoint as one file, once the server has built it. */
+/** Returns the URL of a checkpoint archive when it is ready. */
 export const archive = (
   call: Call,
   path: Checkpoint.Path,
@@ -148,7 +148,7 @@ export const archive = (
   deadline: Duration.Duration,
   options: Transport.CallOptions | undefined,
 ): Effect.Effect<Archive, TinkerError | DeadlineExceeded> => {
-  // Servers with the short form know such a checkpoint by its bare name, here only.
+  // Servers with the short form know such a checkpoint by its bare name, only in this endpoint.
   const checkpointId = path.form === "short" ? path.name : path.checkpointId
   return within(deadline, "CheckpointArchive", (known) =>
     call(Api.getCheckpointArchive, { trainingRunId: path.trainingRunId, checkpointId }, options).pipe(

@@ -70,11 +70,11 @@ const rangeTags = (schema: typeof PromptProvenanceSpanSchema | typeof SampledPro
 })
 const ranges = { prompt: rangeTags(PromptProvenanceSpanSchema), sampled: rangeTags(SampledProvenanceSpanSchema) }
 
-// Of every map entry, by the definition of protobuf.
+// The fields of every map entry, as defined by protobuf.
 const key = lengthTag({ number: 1 })
 const entry = { message: lengthTag({ number: 2 }), double: doubleTag({ number: 2 }) }
 
-/** Can protobuf say all of it? */
+/** Checks whether protobuf can represent the data. */
 export const check = (data: ReadonlyArray<PreparedDatum>): Result<void> => {
   for (const { chunks, index } of data) {
     for (let i = 0; i < chunks.length; i++) {
@@ -86,8 +86,8 @@ export const check = (data: ReadonlyArray<PreparedDatum>): Result<void> => {
 }
 
 /**
- * The request as protobuf. Written by hand because the generated writer copies each tensor once for every message
- * around it; what the fields are called by on the wire comes from the generated descriptors.
+ * Encodes a request as protobuf. It is handwritten because the generated writer copies each tensor once per enclosing
+ * message; the field numbers come from the generated descriptors.
  */
 export const encode = (input: Request): Result<Uint8Array<ArrayBuffer>> => {
   const sayable = check(input.batch.data)
@@ -121,17 +121,17 @@ export const encode = (input: Request): Result<Uint8Array<ArrayBuffer>> => {
 const unsayable = (chunk: PreparedChunk): string | undefined => {
   switch (chunk.type) {
     case "image_asset_pointer":
-      return "an image asset pointer can't be trained on: give the image itself"
+      return "image asset pointers are not supported in training: pass the image itself"
     case "image":
       return chunk.height === undefined && chunk.width === undefined
         ? undefined
-        : "height and width are for older servers, which read JSON: leave them out"
+        : "height and width are only for older servers that read JSON: omit them"
     default:
       return undefined
   }
 }
 
-/** All arrays, and more than enough for what is around them. */
+/** Returns the size of all arrays plus more than enough for everything else. */
 const capacity = ({ batch }: Request): number =>
   batch.data.reduce((sum, datum) => sum + datum.bytes + 64 * (1 + datum.inputs.length + datum.chunks.length), 1024)
 
@@ -140,7 +140,7 @@ const writeCount = (writer: ProtoWriter, tag: Tag, value: number): void => {
   writer.varint(tag)
 }
 
-/** From the last to the first, as everything is written. */
+/** Writes values in reverse order, like everything else. */
 const writeAll = <A>(
   writer: ProtoWriter,
   values: ReadonlyArray<A>,
@@ -224,7 +224,7 @@ const writeContent = (writer: ProtoWriter, chunk: PreparedChunk): void => {
       writer.bytes(chunkTags.bytes, chunk.dmel)
       return writer.close(chunkTags.dmel, mark)
     case "image_asset_pointer":
-      // Refused before the first byte.
+      // Rejected before encoding starts.
       return
   }
 }

@@ -13,7 +13,7 @@ import type { Answer } from "../../protocol/Exchange.ts"
 
 type Failed = HttpClientError.ResponseError
 
-/** An answer that never travelled. A web `Response` would take promises and most of the time of a long test. */
+/** A response from memory. A web `Response` requires promises, which dominate the run time of long tests. */
 export class MemoryResponse extends Inspectable.Class implements HttpClientResponse.HttpClientResponse {
   readonly [HttpIncomingMessage.TypeId]: HttpIncomingMessage.TypeId = HttpIncomingMessage.TypeId
   readonly [HttpClientResponse.TypeId]: HttpClientResponse.TypeId = HttpClientResponse.TypeId
@@ -31,7 +31,7 @@ export class MemoryResponse extends Inspectable.Class implements HttpClientRespo
     this.body = answer.body
   }
 
-  /** All of it; an answer that comes as a stream is waited for. */
+  /** Returns the complete body and waits for a streamed one. */
   private get whole(): Effect.Effect<Uint8Array<ArrayBuffer>, Failed> {
     const { body } = this
     if (typeof body === "string") return Effect.sync(() => new TextEncoder().encode(body))

@@ -38,7 +38,7 @@ import * as Tasks from "../runtime/Tasks.ts"
 import * as Timeouts from "../runtime/Timeouts.ts"
 import { exitOf, noop, type Stop } from "../util/Callback.ts"
 import { type Time, timeBy } from "../util/MonotonicClock.ts"
-import { Watched } from "../util/ObservableValue.ts"
+import { ObservableValue } from "../util/ObservableValue.ts"
 import { runBeside } from "../util/RunBeside.ts"
 import { checkResult, tokensIn } from "./CheckResult.ts"
 import { SampleSpans } from "./SampleSpans.ts"
@@ -98,7 +98,7 @@ interface Shared extends Parts {
   readonly cancelOnServer: (requestId: string) => void
   readonly log: QueueStateLog.QueueStateLog
   readonly meter: Meters.Meter | undefined
-  readonly queue: Watched<ApiFuture.QueueState>
+  readonly queue: ObservableValue<ApiFuture.QueueState>
   readonly outbox: Outbox
   /** The limit without a successful sample unless the caller sets one, in milliseconds. */
   readonly stalledAfter: number
@@ -149,7 +149,7 @@ export const make = (
       }),
       log: QueueStateLog.make(config),
       meter: Meters.make(config)(operation),
-      queue: new Watched(queueStateAt(time, "active")),
+      queue: new ObservableValue(queueStateAt(time, "active")),
       outbox: new Outbox(),
       stalledAfter: flags.sampleEnableStuckDetection ? defaultStalledAfter : Number.POSITIVE_INFINITY,
       attributes: { "tinker.session_id": session.id, "tinker.sampling_session_id": samplingSessionId },
@@ -189,7 +189,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
   private end: (exit: Exit.Exit<SampleResult, FutureError>) => void = nothing
 
   private readonly task: Tasks.Task<SampleResult>
-  private readonly queue: Watched<ApiFuture.QueueState>
+  private readonly queue: ObservableValue<ApiFuture.QueueState>
   private readonly spans: SampleSpans | undefined
   /** Carries the caller's context to requests and logs. */
   private readonly fiber: AnyFiber
@@ -203,7 +203,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
     this.input = input
     this.options = options
     this.state = Sample.initial(settingsOf(shared, input, options))
-    this.queue = new Watched(queueStateAt(shared.time, this.state.queueState))
+    this.queue = new ObservableValue(queueStateAt(shared.time, this.state.queueState))
     this.spans = SampleSpans.open(parent, shared.attributes)
     // The context of a parent that waits stays as it is.
     this.fiber = this.spans?.fiber ?? (options.isAwaited ? parent : snapshot(parent))

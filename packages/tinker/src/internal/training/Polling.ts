@@ -10,7 +10,7 @@ import { PendingFuture } from "../futures/FutureImpl.ts"
 import { Completion } from "../runtime/Completion.ts"
 import { died } from "../runtime/Tasks.ts"
 import { timeOf } from "../util/MonotonicClock.ts"
-import { Watched } from "../util/ObservableValue.ts"
+import { ObservableValue } from "../util/ObservableValue.ts"
 
 export interface AcknowledgedRequest {
   readonly seq: number
@@ -40,7 +40,7 @@ export const start = <B>(options: Options<B>): Effect.Effect<ApiFuture.ApiFuture
   Effect.withFiberRuntime((fiber) => {
     const { follow, kind, onExit, request, scope, wait } = options
     const since = timeOf(fiber).clock.unsafeCurrentTimeMillis()
-    const queue = new Watched<ApiFuture.QueueState>({ state: "submitted", reason: Option.none(), since })
+    const queue = new ObservableValue<ApiFuture.QueueState>({ state: "submitted", reason: Option.none(), since })
     const result = new Completion<B, FutureError>()
     const polling = follow(kind, request.requestId, {
       ...wait,

@@ -14,7 +14,7 @@ import { Completion } from "../runtime/Completion.ts"
 import type { Trace } from "../runtime/Trace.ts"
 import { tryExit } from "../util/Callback.ts"
 import type { Time } from "../util/MonotonicClock.ts"
-import { Watched } from "../util/ObservableValue.ts"
+import { ObservableValue } from "../util/ObservableValue.ts"
 import { idempotencyKey } from "../request/IdempotencyKey.ts"
 import { type Rendering, renderingFor, type Request } from "./Request.ts"
 
@@ -69,7 +69,7 @@ export class Submission<B, A> {
   readonly operation: Operation<B, A>
   readonly trace: Trace | undefined
   readonly acknowledged = new Completion<ApiFuture.ApiFuture<A>, SubmitError>()
-  readonly queueState: Watched<ApiFuture.QueueState>
+  readonly queueState: ObservableValue<ApiFuture.QueueState>
   readonly results: Array<ApiFuture.ApiFuture<B>> = []
   /** Runs in the operation's turn, after its requests. */
   inTurn: Effect.Effect<unknown> = Effect.void
@@ -94,7 +94,7 @@ export class Submission<B, A> {
     this.startedAt = time.uptime()
     this.unsettled = operation.requests.length
     this.queueTrace = trace?.child("tinker.queue")
-    this.queueState = new Watched<ApiFuture.QueueState>({
+    this.queueState = new ObservableValue<ApiFuture.QueueState>({
       state: "queued",
       reason: Option.none(),
       since: time.clock.unsafeCurrentTimeMillis(),

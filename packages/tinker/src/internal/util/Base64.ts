@@ -16,17 +16,20 @@ interface Native {
 
 const { Buffer }: Native = globalThis as Native
 
-/** An image has megabytes: the engine's own encoder takes milliseconds, a loop in JavaScript most of a second. */
+/**
+ * Encodes bytes as base64. The engine's encoder takes milliseconds for a large image, a JavaScript loop most of a
+ * second.
+ */
 export const toBase64 = (bytes: Uint8Array & { readonly toBase64?: () => string }): string =>
   Buffer !== undefined
     ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("base64")
     : (bytes.toBase64?.() ?? Encoding.encodeBase64(bytes))
 
-/** Bytes, in JSON as base64. */
+/** Bytes that are base64 in JSON. */
 export const Bytes: Schema.Schema<Uint8Array, string> = Schema.transformOrFail(
   Schema.String,
   Schema.Uint8ArrayFromSelf.annotations({ identifier: "a Uint8Array" }).pipe(
-    Schema.filter((bytes) => !isDetached(bytes) || "Expected bytes that are still there"),
+    Schema.filter((bytes) => !isDetached(bytes) || "Expected bytes whose memory was not transferred"),
   ),
   {
     strict: true,

@@ -1,18 +1,18 @@
-/** Work that runs without a fiber of its own and reports its end to a callback. */
+/** Adapts work that runs without a fiber and reports its end to a callback. */
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 
 /** Stops the work. The returned effect waits until the work has released everything it holds. */
 export type Stop = () => Effect.Effect<unknown>
 
-/** Stops nothing: the work has ended already. */
+/** Does nothing, because the work has already ended. */
 export const noop: Stop = () => Effect.void
 
-/** Returns the exit of an effect that has ended before it runs: every `Exit` is an effect, too. */
+/** Returns the exit of an effect that has already ended; every `Exit` is also an effect. */
 export const exitOf = <A, E>(effect: Effect.Effect<A, E>): Exit.Exit<A, E> | undefined =>
   Exit.isExit(effect) ? (effect as Exit.Exit<A, E>) : undefined
 
-/** Waits in a fiber for work that reports to a callback. Interruption stops the work and waits until it has let go. */
+/** Waits for callback-based work. An interruption stops the work and waits until it has released everything. */
 export const fromCallback = <A, E>(start: (onExit: (exit: Effect.Effect<A, E>) => void) => Stop): Effect.Effect<A, E> =>
   Effect.async<A, E>((resume) => {
     let isOver = false

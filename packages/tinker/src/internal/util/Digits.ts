@@ -1,10 +1,10 @@
-/** Integers as decimal text. `JSON.stringify` takes three times as long, most of it to make an array of them first. */
+/** Formats integers as decimal text, three times as fast as `JSON.stringify`, which needs an array first. */
 
 const ascii = new TextDecoder("latin1")
 const comma = 44
 const minus = 45
 const zero = 48
-/** A sign, ten digits and a comma. */
+/** The length of a sign, ten digits and a comma. */
 const widest = 12
 
 let scratch = new Uint8Array(8192)
@@ -15,10 +15,10 @@ const digits = (value: number): number => {
   return count
 }
 
-/** With commas between them. */
+/** Formats integers separated by commas. */
 export const integersToJson = (values: Int32Array): string => {
   const room = values.length * widest
-  // What is large is rare, and not kept.
+  // Large buffers are rare and not kept.
   const out = room <= scratch.length ? scratch : new Uint8Array(room)
   if (room > scratch.length && room <= 2 ** 20) scratch = out
   let at = 0
@@ -27,7 +27,7 @@ export const integersToJson = (values: Int32Array): string => {
     let value = values[i] ?? 0
     if (value < 0) {
       out[at++] = minus
-      // Beyond 32 bits for the least of them, as a double.
+      // The negated minimum exceeds 32 bits and is formatted as a double.
       value = -value
       if (value > 2 ** 31 - 1) {
         for (const digit of String(value)) out[at++] = digit.charCodeAt(0)

@@ -1,16 +1,16 @@
 /**
- * A schema that is built when it is first looked at. A program uses a few of all that there are, and to build one takes
- * longer than to load the code for it: it was a fifth of the start of a bundled program.
+ * Builds a schema on first use. A program uses only some of the schemas, and building one takes longer than loading its
+ * code: it used to be a fifth of the start-up time of a bundled program.
  */
 export const lazy = <S extends object>(build: () => S): S => {
   let built: S | undefined
   const schema = (): S => (built ??= build())
-  // Schemas are classes, so this is a function; all that is asked of it is asked of the schema.
+  // Schemas are classes, so the target is a function; all operations are forwarded to the schema.
   return new Proxy<S>(function () {} as unknown as S, {
     get: (_, key) => Reflect.get(schema(), key),
     has: (_, key) => Reflect.has(schema(), key),
     set: (_, key, value) => Reflect.set(schema(), key, value),
-    // What can't be changed any more has to be in the proxy's target, too.
+    // Proxies require non-configurable properties to exist on the target, too.
     defineProperty: (target, key, property) =>
       Reflect.defineProperty(schema(), key, property) && Reflect.defineProperty(target, key, property),
     ownKeys: () => [...new Set([...Reflect.ownKeys(schema()), "prototype"])],

@@ -1,8 +1,7 @@
 /**
- * Things by name that several hold at once: made for the first who asks, kept while anybody holds them and for a while
- * after. `RcMap` does the same, but keeps what failed to be made, makes things in the context of whoever asks first
- * (its spans, its log annotations, its services), mixes up an entry that was invalidated in use with its successor, and
- * closes one after the other.
+ * Shares named resources: created on first use, and kept while in use and for some time after. `RcMap` is similar, but
+ * it caches failures, creates resources in the context of the first caller (spans, log annotations, services), confuses
+ * an entry invalidated in use with its successor, and closes entries sequentially.
  */
 import * as Cause from "effect/Cause"
 import * as Deferred from "effect/Deferred"
@@ -15,25 +14,25 @@ import * as Runtime from "effect/Runtime"
 import * as Scope from "effect/Scope"
 
 export interface LeaseMap<A, E> {
-  /** Held until the scope closes. Those who ask while it is being made wait for the same one. */
+  /** Returns a resource and holds it until the scope closes. Concurrent callers wait for the same one. */
   readonly get: (name: string) => Effect.Effect<A, E, Scope.Scope>
-  /** Whoever asks from now on gets a new one; the old one ends when nobody holds it any more. */
+  /** Makes later callers get a new resource; the old one is closed when it is no longer held. */
   readonly invalidate: (name: string) => Effect.Effect<void>
 }
 
 export interface Options<A, E, E2, R> {
   readonly make: (name: string) => Effect.Effect<A, E, R>
-  /** How long a thing is kept that nobody holds. */
+  /** How long an unused resource is kept. */
   readonly idleTimeToLive: Duration.Duration
-  /** For those who ask, or wait, when the map is closed. */
+  /** Creates the error for callers after the map is closed. */
   readonly closed: () => E2
 }
 
-/** One thing, from the moment somebody asked for it to the end of its scope. */
+/** A resource from its first request to the end of its scope. */
 interface Life<A, E> {
   readonly name: string
   readonly made: Deferred.Deferred<A, E>
-  /** Why its scope is to be closed. */
+  /** The exit with which to close its scope. */
   readonly over: Deferred.Deferred<Exit.Exit<unknown, unknown>>
   stage: "making" | "made" | "over"
   holders: number
@@ -42,19 +41,21 @@ interface Life<A, E> {
   timer: Fiber.RuntimeFiber<void> | undefined
 }
 
-/** In the current scope: it ends with it, whoever still holds something, and waits until all is closed. */
+/**
+ * Creates a map in the current scope. Closing the scope closes all resources, even those in use, and waits for them.
+ */
 export const make = <A, E, E2, R>(
   options: Options<A, E, E2, R>,
 ): Effect.Effect<LeaseMap<A, E | E2>, never, Exclude<R, Scope.Scope> | Scope.Scope> =>
   Effect.gen(function* () {
-    // What is made belongs to nobody who asks: it lives in the context of the map.
+    // Resources live in the context of the map, not in that of a caller.
     const runtime = yield* Effect.runtime<Exclude<R, Scope.Scope>>()
     const clock = yield* Effect.clock
     const uptime = () => Number(clock.unsafeCurrentTimeNanos() / 1_000_000n)
     const timeToLive = Duration.toMillis(options.idleTimeToLive)
-    /** Those that are given out. */
+    /** The resources that are handed out. */
     const current = new Map<string, Life<A, E | E2>>()
-    /** Those, and what is left of earlier ones. */
+    /** The current resources and remaining earlier ones. */
     const all = new Set<Life<A, E | E2>>()
     let closed = false
 
@@ -86,7 +87,7 @@ export const make = <A, E, E2, R>(
         timer: undefined,
       }
       const fiber = Runtime.runFork(runtime, live(life), { immediate: false })
-      // From outside: a fiber that is interrupted before its first step never runs anything of its own.
+      // An observer is used because a fiber interrupted before its first step runs none of its own finalizers.
       fiber.addObserver(() => {
         all.delete(life)
         Deferred.unsafeDone(life.made, Exit.fail(options.closed()))
@@ -100,7 +101,7 @@ export const make = <A, E, E2, R>(
     const end = (life: Life<A, E | E2>, exit: Exit.Exit<unknown, unknown>) => {
       forget(life)
       life.timer?.unsafeInterruptAsFork(FiberId.none)
-      // Only then: an interruption that is still to come would cut short what finalizers let be interrupted.
+      // Only while it is being created: a later interruption would abort interruptible parts of finalizers.
       if (life.stage === "making") life.fiber?.unsafeInterruptAsFork(FiberId.none)
       life.stage = "over"
       Deferred.unsafeDone(life.over, Effect.succeed(exit))

@@ -4,27 +4,27 @@ import * as DefaultServices from "effect/DefaultServices"
 import * as Effect from "effect/Effect"
 import type * as Fiber from "effect/Fiber"
 
-/** A clock that can be asked without an effect. */
+/** A clock that can be read without an effect. */
 export interface Time {
   readonly clock: Clock.Clock
-  /** Milliseconds that never go back, as the wall clock may: for pauses and ages, not for dates. */
+  /** Returns monotonic milliseconds, for delays and ages. Unlike the wall clock it never goes back. */
   readonly uptime: () => number
 }
 
-/** Effect's own, which tells the same time as `performance`, at the price of a few big integers. */
+/** Effect's default clock, which tells the same time as `performance` but uses bigint arithmetic. */
 const live = Context.get(DefaultServices.liveServices, Clock.Clock)
 
-// Taken once: Node looks for it each time.
+// Read once, because Node resolves this global on each access.
 const { performance } = globalThis
 const { timeOrigin } = performance
 
-/** The uptime by a clock, with what is less than a millisecond. */
+/** Returns the uptime of a clock with sub-millisecond precision. */
 export const preciseUptime = (clock: Clock.Clock): number =>
   clock === live ? timeOrigin + performance.now() : Number(clock.unsafeCurrentTimeNanos() / 1_000n) / 1_000
 
 const uptimeBy = (clock: Clock.Clock): number => Math.floor(preciseUptime(clock))
 
-/** As {@link Time.uptime}. */
+/** The effect form of {@link Time.uptime}. */
 export const uptime: Effect.Effect<number> = Effect.clockWith((clock) => Effect.sync(() => uptimeBy(clock)))
 
 export const timeBy = (clock: Clock.Clock): Time => ({ clock, uptime: () => uptimeBy(clock) })
@@ -33,8 +33,8 @@ type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
 export const clockOf = (fiber: AnyFiber): Clock.Clock => Context.get(fiber.currentDefaultServices, Clock.Clock)
 
-/** By the clock that this fiber has around it. */
+/** Returns the time according to the fiber's clock. */
 export const timeOf = (fiber: AnyFiber): Time => timeBy(clockOf(fiber))
 
-/** Does time pass by itself for this fiber? Not if a test moves its clock, which must not move between two steps. */
+/** Checks whether time passes by itself for a fiber. A test clock does not, and must not advance between two steps. */
 export const isLive = (fiber: AnyFiber): boolean => clockOf(fiber) === live

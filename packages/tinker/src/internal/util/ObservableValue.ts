@@ -1,8 +1,8 @@
 import * as Effect from "effect/Effect"
 import * as Stream from "effect/Stream"
 
-/** A value that changes and can be watched. Lean, because there is one for each of thousands of samples. */
-export class Watched<A> {
+/** A value whose changes can be observed. It is lightweight, because each of thousands of samples has one. */
+export class ObservableValue<A> {
   current: A
   private watchers: Set<(value: A) => void> | undefined = undefined
 
@@ -15,7 +15,7 @@ export class Watched<A> {
     this.watchers?.forEach((watcher) => watcher(value))
   }
 
-  /** What it is now, and each change. */
+  /** Emits the current value and each change. */
   get changes(): Stream.Stream<A> {
     return Stream.asyncPush<A>((emit) =>
       Effect.acquireRelease(

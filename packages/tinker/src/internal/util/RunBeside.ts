@@ -1,4 +1,4 @@
-/** Runs effects in a fiber beside a given one, with the same context, fiber refs and clock. */
+/** Runs effects in a fiber next to a given one, with the same context, fiber refs and clock. */
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
@@ -6,7 +6,7 @@ import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import { exitOf, noop, type Stop } from "./Callback.ts"
 
-/** Returns a runtime with the present context and fiber refs of a fiber. */
+/** Returns a runtime with the current context and fiber refs of a fiber. */
 export const surroundings = (fiber: Fiber.RuntimeFiber<unknown, unknown>): Runtime.Runtime<never> =>
   Runtime.make({
     context: fiber.currentContext,
@@ -14,7 +14,7 @@ export const surroundings = (fiber: Fiber.RuntimeFiber<unknown, unknown>): Runti
     runtimeFlags: Runtime.defaultRuntimeFlags,
   })
 
-/** Starts an effect in a new fiber with the surroundings of the given one. */
+/** Starts an effect in a new fiber with the context of the given one. */
 export const runBeside = <A, E>(
   fiber: Fiber.RuntimeFiber<unknown, unknown>,
   work: Effect.Effect<A, E>,
@@ -22,8 +22,8 @@ export const runBeside = <A, E>(
 ): Fiber.RuntimeFiber<A, E> => Runtime.runFork(surroundings(fiber), work, options)
 
 /**
- * Runs an effect beside the given fiber and passes its exit to `onExit`, possibly before it returns. An effect that is an
- * `Exit` needs no fiber. A stopped effect reports its interruption to `onExit`, too.
+ * Runs an effect next to the given fiber and passes its exit to `onExit`, possibly before returning. An effect that is
+ * an `Exit` needs no fiber. Stopping the effect also reports its interruption to `onExit`.
  */
 export const runToExit = <A, E>(
   fiber: Fiber.RuntimeFiber<unknown, unknown>,
@@ -35,7 +35,7 @@ export const runToExit = <A, E>(
     onExit(exit)
     return noop
   }
-  // The exit is a value: the runtime logs fibers that fail as unhandled.
+  // The exit is returned as a value, because the runtime logs failed fibers as unhandled.
   const running = runBeside(fiber, Effect.exit(work))
   running.addObserver((exit) => onExit(Exit.flatten(exit)))
   return () => {

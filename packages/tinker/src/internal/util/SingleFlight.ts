@@ -1,4 +1,4 @@
-/** However many ask at once, the work is done once, and none of them owns it. */
+/** Runs work once for all concurrent callers. */
 import * as Cause from "effect/Cause"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -7,14 +7,14 @@ import * as FiberId from "effect/FiberId"
 import type * as Scope from "effect/Scope"
 
 export interface SingleFlight<A, E> {
-  /** Joins the run under way or starts one. */
+  /** Joins the current run or starts one. */
   readonly run: Effect.Effect<A, E>
   readonly isRunning: () => boolean
 }
 
 /**
- * Runs in `scope`, so interrupting one caller leaves the run to the others. When the scope ends the run, callers get
- * `closed` instead of an interruption that they did not ask for.
+ * Creates a single flight that runs in `scope`, so that interrupting one caller does not affect the others. When the
+ * scope closes, callers fail with `closed` instead of being interrupted.
  */
 export const make = <A, E, E2>(
   work: Effect.Effect<A, E>,
@@ -28,7 +28,7 @@ export const make = <A, E, E2>(
       const outcome = Deferred.unsafeMake<A, E | E2>(FiberId.none)
       current = outcome
       return Effect.flatMap(Effect.forkIn(Effect.interruptible(work), scope), (fiber) => {
-        // An observer also hears of a fiber that never started because its scope was closed already.
+        // An observer is also notified of a fiber that never started because its scope was already closed.
         fiber.addObserver((exit) => {
           current = undefined
           const dead = Exit.isFailure(exit) && Cause.isInterrupted(exit.cause)

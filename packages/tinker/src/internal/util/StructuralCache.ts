@@ -1,9 +1,9 @@
 /**
- * What was found out about equal values once is not found out again. For values that come again and again with every
- * request, and are costly to look through: parameters of a sample, of an optimizer.
+ * Caches results by structural equality. For values that occur in many requests and are expensive to process: the
+ * parameters of samples and optimizers.
  */
 
-/** More are not worth remembering: whoever has so many has a new one each time. */
+/** The maximum number of entries. With more distinct values, caching does not help. */
 const most = 256
 
 const plainName = /^\w+$/
@@ -13,7 +13,9 @@ const isPlain = (value: object): boolean => {
   return prototype === Object.prototype || prototype === null || Array.isArray(value)
 }
 
-/** A text that two values share only if they are equal, or nothing: for what is deep, long, or not plain data. */
+/**
+ * Returns a string that is equal only for equal values, or undefined for values that are deep, long, or not plain data.
+ */
 export const keyOf = (value: unknown, depth = 3, except: object = nothing): string | undefined => {
   switch (typeof value) {
     case "string":
@@ -26,7 +28,7 @@ export const keyOf = (value: unknown, depth = 3, except: object = nothing): stri
     case "object": {
       if (value === null) return "null"
       if (depth === 0 || !isPlain(value)) return undefined
-      // With its length: an array may have holes.
+      // Includes the length, because an array may have holes.
       let text = Array.isArray(value) ? `[${value.length}:` : "{"
       const keys = Object.keys(value)
       if (keys.length > 32) return undefined
@@ -34,7 +36,7 @@ export const keyOf = (value: unknown, depth = 3, except: object = nothing): stri
         if (Object.hasOwn(except, name)) continue
         const member = keyOf((value as Record<string, unknown>)[name], depth - 1)
         if (member === undefined) return undefined
-        // What ends a name ends it in no other place: other names are quoted.
+        // The separator cannot occur in plain names, and other names are quoted.
         text += plainName.test(name) ? `${name}:${member},` : `${JSON.stringify(name)}:${member},`
       }
       return text
@@ -48,7 +50,7 @@ const nothing: object = {}
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** The same plain data? `copy` is plain, and nobody changes it. */
+/** Checks whether a value equals a private copy. */
 const isCopy = (copy: unknown, value: unknown, except: object): boolean => {
   if (typeof value !== "object" || value === null || typeof copy !== "object" || copy === null) {
     return Object.is(copy, value)
@@ -74,10 +76,10 @@ const copyOf = (value: unknown, except: object): unknown => {
   return copy
 }
 
-/** What was found out about plain data; some of its fields may not count. */
-export class Remembered<A> {
+/** Caches results for plain data; the fields in `except` are ignored. */
+export class StructuralCache<A> {
   private readonly known = new Map<string, A>()
-  /** The one that came last mostly comes next: comparing is cheaper than making a key. */
+  /** The same value often occurs again immediately, and comparing is cheaper than building a key. */
   private last: { readonly copy: unknown; readonly found: A } | undefined = undefined
   private readonly except: object
 

@@ -7,7 +7,10 @@ const tracebackStart = /Traceback \(most recent call last\)|ray::|^\s*File ".*",
 // oxlint-disable-next-line no-control-regex
 const colors = /\u001b\[[0-9;]*m/g
 
-/** Shortens text for a message: strips colors, keeps only the last line of a traceback, and cuts at 1,000 characters. */
+/**
+ * Shortens text for a message: strips colors, keeps only the last line of a traceback, and truncates to 1,000
+ * characters.
+ */
 export const shorten = (text: string): string => {
   const lines = text.replace(colors, "").trim().split("\n")
   const traceback = lines.findIndex((line) => tracebackStart.test(line))

@@ -1,24 +1,24 @@
 /**
- * Checks of number arrays that users give: one tight loop each, which tells the position of the first element that
- * does not fit, or -1. Converting afterwards is the engine's own `set`.
+ * Validates number arrays in one tight loop each. The checks return the position of the first invalid element, or -1.
+ * Conversion then uses the engine's own `set`.
  */
 
 type Values = ArrayLike<unknown>
 
-/** Typed arrays whose elements are all exact integers of at most 32 bits. */
+/** Typed arrays of integers of at most 32 bits. */
 export type SmallIntegers = Int8Array | Int16Array | Int32Array | Uint8Array | Uint16Array | Uint32Array
 
-/** From here on a double is rounded to an infinite float32: half a step above the largest finite one. */
+/** Doubles from here on round to an infinite float32: half a step above the largest finite one. */
 const float32Overflow = 2 ** 128 - 2 ** 103
 
 export const firstNonFloat32 = (values: Values): number => {
   for (let i = 0; i < values.length; i++) {
     const value = values[i]
     if (typeof value !== "number") return i
-    // Small integers, which weights often are, need no arithmetic on doubles.
+    // Small integers, which are common in weights, need no floating-point comparison.
     if ((value | 0) === value) continue
     if (value < float32Overflow && value > -float32Overflow) continue
-    // NaN and the infinities were meant.
+    // NaN and infinities are intended.
     if (Number.isFinite(value)) return i
   }
   return -1
@@ -35,7 +35,7 @@ export const firstNonInt32 = (values: Values): number => {
 export const firstNonInteger = (values: Values): number => {
   const { length } = values
   let i = 0
-  // Four at a time, as long as all are small integers, which they nearly always are.
+  // Checks four elements at a time while all are small integers, which is nearly always the case.
   for (; i + 3 < length; i += 4) {
     if (!isInt32(values[i]) || !isInt32(values[i + 1]) || !isInt32(values[i + 2]) || !isInt32(values[i + 3])) break
   }
@@ -58,22 +58,25 @@ export const firstNonToken = (values: Values): number => {
   return -1
 }
 
-/** An integer from 0 to 2^31 - 1: what is left of it without a sign and a fraction is itself. */
+/** Checks for an integer from 0 to 2^31 - 1: masking the sign bit and dropping the fraction must not change it. */
 const isToken = (value: unknown): boolean => typeof value === "number" && (value & 0x7fff_ffff) === value
 
 export const aToken = "a token id, an integer from 0 to 2^31 - 1"
 
-/** What each kind of tensor can hold, and how to say so. */
+/** The valid elements of each kind of tensor. */
 export const kinds = {
-  float32: { first: firstNonFloat32, expected: "a number that a float32 can hold" },
+  float32: { first: firstNonFloat32, expected: "a number in the range of float32" },
   int64: { first: firstNonInteger, expected: "an integer within ±(2^53 - 1), or a BigInt64Array" },
 }
 
-/** Flat numbers, whatever they are in; a typed array that lost its memory is none. */
+/** Checks for a flat array of numbers of any type, excluding typed arrays whose memory was transferred. */
 export const isFlat = (value: unknown): value is Values =>
   Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView) && !isDetached(value))
 
-/** An array whose memory was transferred to another thread looks empty; only using the memory tells. */
+/**
+ * Checks whether the memory of an array was transferred to another thread. Such an array looks empty; only accessing
+ * its memory shows it.
+ */
 export const isDetached = (view: ArrayBufferView): boolean => {
   if (view.byteLength > 0) return false
   try {
@@ -85,5 +88,5 @@ export const isDetached = (view: ArrayBufferView): boolean => {
 
 export const product = (sizes: ReadonlyArray<number>): number => sizes.reduce((all, size) => all * size, 1)
 
-/** As many elements are made of what was said in fewer bytes; beyond that it is a mistake, or an attack. */
+/** The maximum number of elements created from a compact form; more indicate an error or an attack. */
 export const denseAtMost = 2 ** 24

@@ -1,4 +1,4 @@
-/** A reader with a state over a stream: what it made of a chunk is given before it ends or fails. */
+/** Transforms a stream with a stateful reader. Values are emitted before the reader ends or fails. */
 import * as Channel from "effect/Channel"
 import * as Chunk from "effect/Chunk"
 import * as Either from "effect/Either"
@@ -6,13 +6,13 @@ import * as Stream from "effect/Stream"
 
 export interface Step<B, E> {
   readonly values: ReadonlyArray<B>
-  /** Nothing more is read if this is given. */
+  /** Ends the stream; nothing more is read. */
   readonly ended?: Either.Either<void, E> | undefined
 }
 
 export interface Reader<A, B, E> {
   readonly feed: (chunk: Chunk.Chunk<A>) => Step<B, E>
-  /** The stream ended by itself. */
+  /** Called when the input ends. */
   readonly end: () => Step<B, E>
 }
 
@@ -22,7 +22,7 @@ const write = <B>(values: ReadonlyArray<B>): Channel.Channel<Chunk.Chunk<B>> =>
 const finish = <E>(ended: Either.Either<void, E> | undefined): Channel.Channel<never, unknown, E> =>
   ended !== undefined && Either.isLeft(ended) ? Channel.fail(ended.left) : Channel.void
 
-/** A reader for each run of the stream. */
+/** Creates a new reader for each run of the stream. */
 export const transduce =
   <A, B, E2>(make: () => Reader<A, B, E2>) =>
   <E, R>(self: Stream.Stream<A, E, R>): Stream.Stream<B, E | E2, R> =>

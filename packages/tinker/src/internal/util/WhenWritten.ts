@@ -5,8 +5,8 @@ interface Platform {
 const { setImmediate }: Platform = globalThis as Platform
 
 /**
- * Runs a task after the current turn of the event loop, where pending output has been written. Only for work that
- * changes nothing but speed: when it runs, or whether it runs at all, must not matter.
+ * Runs a task after the current turn of the event loop, when pending output has been written. Only for optimizations:
+ * correctness must not depend on when or whether it runs.
  */
 export const whenWritten = (task: () => void): void => {
   if (setImmediate === undefined) queueMicrotask(task)

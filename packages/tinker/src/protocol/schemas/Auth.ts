@@ -1,5 +1,5 @@
 /**
- * Credentials: the JWT exchange and the API key itself.
+ * The wire format of the JWT exchange and of API keys.
  *
  * @since 0.1.0
  */
@@ -8,19 +8,23 @@ import { lazy } from "../../internal/util/Lazy.ts"
 import * as Wire from "../../internal/codec/Wire.ts"
 
 /**
+ * Requests a JWT.
+ *
  * @since 0.1.0
  * @category auth
  */
 export const AuthTokenRequest = lazy(() => Wire.struct({}))
 
 /**
+ * A JWT.
+ *
  * @since 0.1.0
  * @category auth
  */
 export const AuthToken = lazy(() => Wire.struct({ jwt: Schema.Redacted(Schema.String) }))
 
 /**
- * What the server knows about the API key of the request.
+ * Information about the API key of the request.
  *
  * @since 0.1.0
  * @category auth
@@ -38,6 +42,8 @@ export const ApiKey = lazy(() =>
 )
 
 /**
+ * The type of {@link ApiKey}.
+ *
  * @since 0.1.0
  * @category auth
  */

@@ -1,5 +1,5 @@
 /**
- * What an administrator asks: the audit log, usage and its cost.
+ * The wire format of the audit log, of usage and cost, and of checkpoint storage.
  *
  * @since 0.1.0
  */
@@ -8,18 +8,22 @@ import { lazy } from "../../internal/util/Lazy.ts"
 import * as Wire from "../../internal/codec/Wire.ts"
 
 /**
+ * The query for the audit log.
+ *
  * @since 0.1.0
  * @category audit
  */
 export const AuditLogQuery = lazy(() =>
   Wire.struct({
     eventType: Wire.withDefault(Schema.Literal("all", "checkpoints", "projects", "teams", "organizations"), "all"),
-    /** `YYYY-MM-DD`. */
+    /** In the format `YYYY-MM-DD`. */
     day: Wire.omitted(Schema.String.pipe(Schema.pattern(/^\d{4}-\d{2}-\d{2}$/))),
   }),
 )
 
 /**
+ * An entry of the audit log.
+ *
  * @since 0.1.0
  * @category audit
  */
@@ -35,24 +39,32 @@ export const AuditLogEntry = lazy(() =>
 )
 
 /**
+ * The type of {@link AuditLogEntry}.
+ *
  * @since 0.1.0
  * @category audit
  */
 export type AuditLogEntry = typeof AuditLogEntry.Type
 
 /**
+ * The audit log.
+ *
  * @since 0.1.0
  * @category audit
  */
 export const AuditLog = lazy(() => Wire.struct({ entries: Schema.Array(AuditLogEntry) }))
 
 /**
+ * The query for usage events.
+ *
  * @since 0.1.0
  * @category usage
  */
 export const UsageQuery = lazy(() => Wire.struct({ startingOn: Wire.Timestamp, endingBefore: Wire.Timestamp }))
 
 /**
+ * The kind and amount of usage.
+ *
  * @since 0.1.0
  * @category usage
  */
@@ -68,12 +80,16 @@ export const UsageInfo = lazy(() =>
 )
 
 /**
+ * The type of {@link UsageInfo}.
+ *
  * @since 0.1.0
  * @category usage
  */
 export type UsageInfo = typeof UsageInfo.Type
 
 /**
+ * The usage in a period of time.
+ *
  * @since 0.1.0
  * @category usage
  */
@@ -94,13 +110,15 @@ export const UsageEvent = lazy(() =>
 )
 
 /**
+ * The type of {@link UsageEvent}.
+ *
  * @since 0.1.0
  * @category usage
  */
 export type UsageEvent = typeof UsageEvent.Type
 
 /**
- * `sessions` is keyed by session id.
+ * Usage events; `sessions` is keyed by session id.
  *
  * @since 0.1.0
  * @category usage
@@ -117,18 +135,24 @@ export const Usage = lazy(() =>
 )
 
 /**
+ * The type of {@link Usage}.
+ *
  * @since 0.1.0
  * @category usage
  */
 export type Usage = typeof Usage.Type
 
 /**
+ * The query for checkpoint storage.
+ *
  * @since 0.1.0
  * @category storage
  */
 export const CheckpointStorageQuery = lazy(() => Wire.struct({ projectId: Wire.omitted(Schema.String) }))
 
 /**
+ * The checkpoint storage of a project or user.
+ *
  * @since 0.1.0
  * @category storage
  */
@@ -146,6 +170,8 @@ export const CheckpointStorageEntry = lazy(() =>
 )
 
 /**
+ * The current checkpoint storage.
+ *
  * @since 0.1.0
  * @category storage
  */
@@ -157,6 +183,8 @@ export const CheckpointStorage = lazy(() =>
 )
 
 /**
+ * The type of {@link CheckpointStorage}.
+ *
  * @since 0.1.0
  * @category storage
  */

@@ -1,5 +1,5 @@
 /**
- * The OpenAI-compatible endpoints: what they are asked, and what they answer, whole or in pieces.
+ * The wire format of the OpenAI-compatible endpoints: requests and responses, complete or streamed.
  *
  * @since 0.1.0
  */
@@ -11,11 +11,11 @@ import * as Wire from "../../internal/codec/Wire.ts"
 const Count = lazy(() => Schema.Int.pipe(Schema.positive()))
 const Penalty = lazy(() => Schema.Number.pipe(Schema.between(-2, 2)))
 
-/** A text, or parts as the server knows them, e.g. `{ type: "image_url", image_url: { url } }`. */
+/** A string, or content parts in the server's format, e.g. `{ type: "image_url", image_url: { url } }`. */
 const Content = lazy(() => Schema.Union(Schema.String, Schema.Array(Wire.JsonObject)))
 
 /**
- * A function that the model wants to be called. `arguments` is JSON as the model wrote it.
+ * A function call requested by the model. `arguments` is the JSON text written by the model.
  *
  * @since 0.1.0
  * @category requests
@@ -29,6 +29,8 @@ export const MessageToolCall = lazy(() =>
 )
 
 /**
+ * A message of a conversation.
+ *
  * @since 0.1.0
  * @category requests
  */
@@ -41,7 +43,7 @@ export const Message = lazy(() =>
     }),
     Wire.struct({
       role: Schema.Literal("assistant"),
-      /** `null` where there are tool calls only. */
+      /** `null` if there are only tool calls. */
       content: Schema.optional(Schema.NullOr(Content)),
       reasoningContent: Wire.omitted(Schema.String),
       toolCalls: Wire.omitted(Schema.Array(MessageToolCall)),
@@ -75,7 +77,7 @@ const common = () => ({
   maxTokens: Wire.omitted(Count),
   temperature: Wire.omitted(Schema.Finite.pipe(Schema.nonNegative())),
   topP: Wire.omitted(Schema.Number.pipe(Schema.between(0, 1))),
-  /** How many answers. */
+  /** The number of answers. */
   n: Wire.omitted(Count),
   seed: Wire.omitted(Schema.Int),
   stop: Wire.omitted(Schema.Union(Schema.String, Schema.Array(Schema.String))),
@@ -91,7 +93,7 @@ const chat = () => ({
   logprobs: Wire.omitted(Schema.Boolean),
   topLogprobs: Wire.omitted(Schema.NonNegativeInt),
   tools: Wire.omitted(Schema.Array(Tool)),
-  /** `none`, `auto`, `required`, or the one to call, as the server knows it. */
+  /** `none`, `auto`, `required`, or a specific function in the server's format. */
   toolChoice: Wire.omitted(Schema.Union(Wire.open("none", "auto", "required"), Wire.JsonObject)),
   parallelToolCalls: Wire.omitted(Schema.Boolean),
   responseFormat: Wire.omitted(Wire.JsonObject),
@@ -100,24 +102,24 @@ const chat = () => ({
 
 const completion = () => ({
   ...common(),
-  /** A text, or token ids. */
+  /** A string or token ids. */
   prompt: Schema.Union(Schema.String, Schema.Array(Schema.NonNegativeInt)),
-  /** How many of the most likely tokens are told at each place. */
+  /** The number of most likely tokens to return for each position. */
   logprobs: Wire.omitted(Schema.NonNegativeInt),
   echo: Wire.omitted(Schema.Boolean),
 })
 
-/** A body with room for fields that have no name here. They can't say again what the request itself says. */
+/** Adds `extra` fields to a body. They must not repeat fields of the request. */
 const extensible = <const Fields extends Schema.Struct.Fields>(fields: Fields, defaults: Wire.JsonObject) => {
   const names = new Set([...Object.keys(fields).map(Wire.snakeCase), "stream"])
   const Extra = Wire.JsonObject.pipe(
     Schema.filter((extra) =>
       Object.keys(extra)
         .filter((name) => names.has(name))
-        .map((name) => ({ path: [name], message: "is for the request itself to say" })),
+        .map((name) => ({ path: [name], message: "already defined by the request" })),
     ),
   )
-  /** `extra` has the fields of the body that have no name here, as the server knows them. */
+  /** `extra` contains additional body fields in the server's format. */
   const struct = Wire.struct({ ...fields, extra: Wire.local(Extra) })
   return Schema.transformOrFail(Wire.JsonObject, Schema.typeSchema(struct), {
     strict: false,
@@ -136,28 +138,36 @@ const extensible = <const Fields extends Schema.Struct.Fields>(fields: Fields, d
   })
 }
 
-// Without being asked for it, a server does not tell the usage of a stream.
+// Servers report the usage of a stream only on request.
 const streamed = { stream: true, stream_options: { include_usage: true } }
 
 /**
+ * A chat request.
+ *
  * @since 0.1.0
  * @category requests
  */
 export const ChatRequest = lazy(() => extensible(chat(), {}))
 
 /**
+ * A chat request with a streamed response.
+ *
  * @since 0.1.0
  * @category requests
  */
 export const StreamedChatRequest = lazy(() => extensible(chat(), streamed))
 
 /**
+ * A completion request.
+ *
  * @since 0.1.0
  * @category requests
  */
 export const CompletionRequest = lazy(() => extensible(completion(), {}))
 
 /**
+ * A completion request with a streamed response.
+ *
  * @since 0.1.0
  * @category requests
  */
@@ -168,7 +178,7 @@ const Details = lazy(() =>
 )
 
 /**
- * What was counted.
+ * Token counts.
  *
  * @since 0.1.0
  * @category answers
@@ -183,10 +193,10 @@ export const Usage = lazy(() =>
   }),
 )
 
-// Read for every token, so with the names of the wire and without a change: that is five times as fast.
+// Decoded for every token: keeping the wire names without a transformation is five times faster.
 const nullish = <A, I>(schema: Schema.Schema<A, I>) => Schema.optional(Schema.NullOr(schema))
 
-/** A message, or a piece of one. Servers have two names for what the model thinks aloud. */
+/** A message or a piece of one. Servers use two names for the reasoning text. */
 const Piece = lazy(() =>
   Schema.Struct({
     content: nullish(Schema.String),
@@ -219,7 +229,7 @@ const WireChoice = lazy(() =>
 const about = () => ({ id: nullish(Schema.String), model: nullish(Schema.String), usage: nullish(Usage) })
 
 /**
- * An answer of either endpoint: a choice has a `message` or a `text`.
+ * A complete response of either endpoint: a choice has a `message` or a `text`.
  *
  * @since 0.1.0
  * @category answers
@@ -227,8 +237,8 @@ const about = () => ({ id: nullish(Schema.String), model: nullish(Schema.String)
 export const Reply = lazy(() => Schema.Struct({ ...about(), choices: Schema.Array(WireChoice) }))
 
 /**
- * A piece of one: a choice has a `delta` or a `text`. What tells of usage, or only that the server is alive, need not
- * have choices.
+ * A piece of a streamed response: a choice has a `delta` or a `text`. Pieces that report usage or keep the connection
+ * alive may have no choices.
  *
  * @since 0.1.0
  * @category answers
@@ -236,6 +246,8 @@ export const Reply = lazy(() => Schema.Struct({ ...about(), choices: Schema.Arra
 export const ReplyPiece = lazy(() => Schema.Struct({ ...about(), choices: nullish(Schema.Array(WireChoice)) }))
 
 /**
+ * The available models.
+ *
  * @since 0.1.0
  * @category answers
  */
@@ -246,7 +258,7 @@ export const Models = lazy(() =>
         id: Schema.String,
         created: Wire.maybe(Schema.Finite),
         ownedBy: Wire.maybe(Schema.String),
-        /** The base model of weights. */
+        /** The base model of saved weights. */
         parent: Wire.maybe(Schema.String),
       }),
     ),

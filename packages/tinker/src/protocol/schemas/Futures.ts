@@ -1,5 +1,5 @@
 /**
- * What every submit call answers, and how its result is asked for.
+ * The wire format of accepted requests and of polling for their results.
  *
  * @since 0.1.0
  */
@@ -9,7 +9,7 @@ import { lazy } from "../../internal/util/Lazy.ts"
 import * as Wire from "../../internal/codec/Wire.ts"
 
 /**
- * The server took a request and will work on it. Ids are decimal numbers on some servers and UUIDs on others.
+ * Confirms that the server accepted a request. Ids are decimal numbers on some servers and UUIDs on others.
  *
  * @since 0.1.0
  * @category futures
@@ -18,18 +18,22 @@ export const Accepted = lazy(() =>
   Wire.struct({
     requestId: Schema.String,
     modelId: Wire.maybe(Schema.String),
-    /** One per sample; servers older than the field send none. */
+    /** One id per sample; omitted by older servers. */
     sampleSequenceIds: Wire.maybe(Schema.Array(Schema.String)),
   }),
 )
 
 /**
+ * The type of {@link Accepted}.
+ *
  * @since 0.1.0
  * @category futures
  */
 export type Accepted = typeof Accepted.Type
 
 /**
+ * Polls the result of a request.
+ *
  * @since 0.1.0
  * @category futures
  */
@@ -41,7 +45,7 @@ export const RetrieveFutureRequest = lazy(() =>
 )
 
 /**
- * Why a request is waiting.
+ * The reason why a request is waiting.
  *
  * @since 0.1.0
  * @category futures
@@ -49,13 +53,16 @@ export const RetrieveFutureRequest = lazy(() =>
 export const QueueState = Wire.open("active", "paused_rate_limit", "paused_capacity")
 
 /**
+ * The type of {@link QueueState}.
+ *
  * @since 0.1.0
  * @category futures
  */
 export type QueueState = typeof QueueState.Type
 
 /**
- * Not yet: a 408, or a 200 with this `type`. A 408 may come with an empty body, so nothing is required.
+ * Reports that there is no result yet: a 408, or a 200 with this `type`. No field is required, because a 408 may have
+ * an empty body.
  *
  * @since 0.1.0
  * @category futures
@@ -70,13 +77,16 @@ export const TryAgain = lazy(() =>
 )
 
 /**
+ * The type of {@link TryAgain}.
+ *
  * @since 0.1.0
  * @category futures
  */
 export type TryAgain = typeof TryAgain.Type
 
 /**
- * The result is there, and this large; ask again with `allowMetadataOnly: false` when there is room for it.
+ * Reports that the result is available and its size; request it with `allowMetadataOnly: false` when there is room for
+ * it.
  *
  * @since 0.1.0
  * @category futures
@@ -88,21 +98,21 @@ export const CompleteMetadata = lazy(() =>
   }),
 )
 
-/** The key alone says that a request failed; what servers put there is a text, or anything. */
+/** The presence of the key marks a failure; its value is a string on most servers but may be anything. */
 const FailureText = lazy(() =>
   Schema.transformOrFail(Schema.Unknown, Schema.String, {
     strict: true,
     decode: (value, _, ast) =>
       ParseResult.try({
         try: () => (typeof value === "string" ? value : JSON.stringify(value)),
-        catch: () => new ParseResult.Type(ast, value, "too deep to be read"),
+        catch: () => new ParseResult.Type(ast, value, "nested too deeply"),
       }),
     encode: (text) => ParseResult.succeed(text),
   }),
 )
 
 /**
- * The request was accepted and failed. Only the lower-case categories count; every other is as good as `unknown`.
+ * Reports that an accepted request failed. Only the lower-case categories are known; any other counts as `unknown`.
  *
  * @since 0.1.0
  * @category futures
@@ -115,6 +125,8 @@ export const FailedFuture = lazy(() =>
 )
 
 /**
+ * Polls the completed requests of a sampling session.
+ *
  * @since 0.1.0
  * @category futures
  */
@@ -127,12 +139,14 @@ export const RetrieveFuturesRequest = lazy(() =>
     }),
     prevCursor: Wire.withDefault(Schema.Int, 0),
     retrievedRequestIds: Wire.withDefault(Schema.Array(Schema.String), []),
-    /** Seconds. */
+    /** In seconds. */
     timeout: Wire.omitted(Schema.Finite),
   }),
 )
 
 /**
+ * A completed request.
+ *
  * @since 0.1.0
  * @category futures
  */
@@ -145,6 +159,8 @@ export const Completion = lazy(() =>
 )
 
 /**
+ * The completed requests since a cursor.
+ *
  * @since 0.1.0
  * @category futures
  */
@@ -156,6 +172,8 @@ export const RetrieveFuturesResponse = lazy(() =>
 )
 
 /**
+ * Cancels a request.
+ *
  * @since 0.1.0
  * @category futures
  */

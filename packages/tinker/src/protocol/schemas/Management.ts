@@ -1,5 +1,5 @@
 /**
- * Training runs, checkpoints, sessions and samplers, as the REST endpoints list and change them.
+ * The wire format of training runs, checkpoints, sessions and samplers in the REST endpoints.
  *
  * @since 0.1.0
  */
@@ -9,7 +9,7 @@ import * as Wire from "../../internal/codec/Wire.ts"
 import { adamw, OptimizerConfig } from "../../Optimizer.ts"
 
 /**
- * Only what the key's owner made, or all it may see.
+ * Resources owned by the key's owner, or all resources that the key may access.
  *
  * @since 0.1.0
  * @category queries
@@ -17,18 +17,24 @@ import { adamw, OptimizerConfig } from "../../Optimizer.ts"
 export const AccessScope = Schema.Literal("owned", "accessible")
 
 /**
+ * The type of {@link AccessScope}.
+ *
  * @since 0.1.0
  * @category queries
  */
 export type AccessScope = typeof AccessScope.Type
 
 /**
+ * The query of endpoints that accept only an access scope.
+ *
  * @since 0.1.0
  * @category queries
  */
 export const ScopeQuery = lazy(() => Wire.struct({ accessScope: Wire.withDefault(AccessScope, "owned") }))
 
 /**
+ * The query for listing training runs.
+ *
  * @since 0.1.0
  * @category queries
  */
@@ -42,6 +48,8 @@ export const ListTrainingRunsQuery = lazy(() =>
 )
 
 /**
+ * The query for listing the checkpoints of all runs.
+ *
  * @since 0.1.0
  * @category queries
  */
@@ -53,6 +61,8 @@ export const ListUserCheckpointsQuery = lazy(() =>
 )
 
 /**
+ * The query for listing sessions.
+ *
  * @since 0.1.0
  * @category queries
  */
@@ -65,7 +75,7 @@ export const ListSessionsQuery = lazy(() =>
 )
 
 /**
- * Where a page stands in the whole list.
+ * The position of a page in the list.
  *
  * @since 0.1.0
  * @category queries
@@ -75,12 +85,14 @@ export const Cursor = lazy(() =>
 )
 
 /**
+ * A checkpoint.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export const Checkpoint = lazy(() =>
   Wire.struct({
-    /** Kind and name, e.g. `weights/0001`. */
+    /** The folder and name, e.g. `weights/0001`. */
     checkpointId: Schema.String,
     checkpointType: Wire.open("training", "sampler", "external"),
     time: Wire.Timestamp,
@@ -93,12 +105,16 @@ export const Checkpoint = lazy(() =>
 )
 
 /**
+ * The type of {@link Checkpoint}.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export type Checkpoint = typeof Checkpoint.Type
 
 /**
+ * One page of checkpoints.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -107,13 +123,15 @@ export const CheckpointsPage = lazy(() =>
 )
 
 /**
+ * The type of {@link CheckpointsPage}.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export type CheckpointsPage = typeof CheckpointsPage.Type
 
 /**
- * A number sets the time to live, null removes it.
+ * Sets the lifetime of a checkpoint; null removes the limit.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -121,7 +139,7 @@ export type CheckpointsPage = typeof CheckpointsPage.Type
 export const SetCheckpointTtlRequest = lazy(() => Wire.struct({ ttlSeconds: Schema.NullOr(Schema.NonNegativeInt) }))
 
 /**
- * Signed addresses of a checkpoint's files, by file name.
+ * Signed URLs of a checkpoint's files by file name.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -134,13 +152,15 @@ export const ExternalWeightsUrls = lazy(() =>
 )
 
 /**
+ * The type of {@link ExternalWeightsUrls}.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export type ExternalWeightsUrls = typeof ExternalWeightsUrls.Type
 
 /**
- * Where a checkpoint is to be had as one file, for servers that say it as JSON.
+ * The URL of a checkpoint archive, from servers that return it as JSON.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -148,6 +168,8 @@ export type ExternalWeightsUrls = typeof ExternalWeightsUrls.Type
 export const CheckpointArchive = lazy(() => Wire.struct({ url: Schema.String, expires: Wire.maybe(Wire.Timestamp) }))
 
 /**
+ * Copies weights to a project.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -160,25 +182,31 @@ export const CopyWeightsRequest = lazy(() =>
 )
 
 /**
+ * The path of the copied weights.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export const CopyWeightsResponse = lazy(() => Wire.struct({ tinkerPath: Schema.String }))
 
 /**
+ * The type of {@link CopyWeightsResponse}.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export type CopyWeightsResponse = typeof CopyWeightsResponse.Type
 
 /**
+ * Requests the properties of a checkpoint.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export const WeightsInfoRequest = lazy(() => Wire.struct({ tinkerPath: Schema.String }))
 
 /**
- * What a model must look like to load a checkpoint.
+ * The properties that a model needs to load a checkpoint.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -196,12 +224,16 @@ export const WeightsInfo = lazy(() =>
 )
 
 /**
+ * The type of {@link WeightsInfo}.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export type WeightsInfo = typeof WeightsInfo.Type
 
 /**
+ * A training run.
+ *
  * @since 0.1.0
  * @category training runs
  */
@@ -221,24 +253,32 @@ export const TrainingRun = lazy(() =>
 )
 
 /**
+ * The type of {@link TrainingRun}.
+ *
  * @since 0.1.0
  * @category training runs
  */
 export type TrainingRun = typeof TrainingRun.Type
 
 /**
+ * One page of training runs.
+ *
  * @since 0.1.0
  * @category training runs
  */
 export const TrainingRunsPage = lazy(() => Wire.struct({ trainingRuns: Schema.Array(TrainingRun), cursor: Cursor }))
 
 /**
+ * The type of {@link TrainingRunsPage}.
+ *
  * @since 0.1.0
  * @category training runs
  */
 export type TrainingRunsPage = typeof TrainingRunsPage.Type
 
 /**
+ * The training runs and samplers of a session.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -252,31 +292,40 @@ export const SessionInfo = lazy(() =>
 )
 
 /**
+ * The type of {@link SessionInfo}.
+ *
  * @since 0.1.0
  * @category sessions
  */
 export type SessionInfo = typeof SessionInfo.Type
 
 /**
+ * One page of session ids.
+ *
  * @since 0.1.0
  * @category sessions
  */
 export const SessionsPage = lazy(() => Wire.struct({ sessions: Schema.Array(Schema.String) }))
 
 /**
+ * The type of {@link SessionsPage}.
+ *
  * @since 0.1.0
  * @category sessions
  */
 export type SessionsPage = typeof SessionsPage.Type
 
 /**
+ * Assigns a session to a project.
+ *
  * @since 0.1.0
  * @category sessions
  */
 export const AssignProjectRequest = lazy(() => Wire.struct({ projectId: Schema.String }))
 
 /**
- * Where a search goes on. The time stays the server's own text: cut to milliseconds it would name another place.
+ * The position of a search. The time stays in the server's text form, because rounding it to milliseconds would change
+ * the position.
  *
  * @since 0.1.0
  * @category session search
@@ -284,12 +333,16 @@ export const AssignProjectRequest = lazy(() => Wire.struct({ projectId: Schema.S
 export const SearchCursor = lazy(() => Wire.struct({ lastCreatedAt: Schema.String, lastSessionId: Schema.String }))
 
 /**
+ * The type of {@link SearchCursor}.
+ *
  * @since 0.1.0
  * @category session search
  */
 export type SearchCursor = typeof SearchCursor.Type
 
 /**
+ * Restricts a search to sessions of certain owners.
+ *
  * @since 0.1.0
  * @category session search
  */
@@ -305,6 +358,8 @@ export const SearchOwner = lazy(() =>
 )
 
 /**
+ * Restricts a search to sessions with a certain status.
+ *
  * @since 0.1.0
  * @category session search
  */
@@ -316,6 +371,8 @@ export const SearchStatus = lazy(() =>
 )
 
 /**
+ * A search for sessions.
+ *
  * @since 0.1.0
  * @category session search
  */
@@ -333,7 +390,7 @@ export const SearchSessionsRequest = lazy(() =>
 )
 
 /**
- * What made a session fail.
+ * The cause of a failed session.
  *
  * @since 0.1.0
  * @category session search
@@ -348,6 +405,8 @@ export const FailureReason = lazy(() =>
 )
 
 /**
+ * The status of a session.
+ *
  * @since 0.1.0
  * @category session search
  */
@@ -371,12 +430,16 @@ export const SessionStatus = lazy(() =>
 )
 
 /**
+ * The type of {@link SessionStatus}.
+ *
  * @since 0.1.0
  * @category session search
  */
 export type SessionStatus = typeof SessionStatus.Type
 
 /**
+ * A session in a search result.
+ *
  * @since 0.1.0
  * @category session search
  */
@@ -395,12 +458,16 @@ export const SessionSummary = lazy(() =>
 )
 
 /**
+ * The type of {@link SessionSummary}.
+ *
  * @since 0.1.0
  * @category session search
  */
 export type SessionSummary = typeof SessionSummary.Type
 
 /**
+ * One page of a search result.
+ *
  * @since 0.1.0
  * @category session search
  */
@@ -412,12 +479,16 @@ export const SearchSessionsResponse = lazy(() =>
 )
 
 /**
+ * The type of {@link SearchSessionsResponse}.
+ *
  * @since 0.1.0
  * @category session search
  */
 export type SearchSessionsResponse = typeof SearchSessionsResponse.Type
 
 /**
+ * A sampler.
+ *
  * @since 0.1.0
  * @category samplers
  */
@@ -430,12 +501,16 @@ export const SamplerInfo = lazy(() =>
 )
 
 /**
+ * The type of {@link SamplerInfo}.
+ *
  * @since 0.1.0
  * @category samplers
  */
 export type SamplerInfo = typeof SamplerInfo.Type
 
 /**
+ * The state of a trace export.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -448,6 +523,8 @@ export const TraceExport = lazy(() =>
 )
 
 /**
+ * The type of {@link TraceExport}.
+ *
  * @since 0.1.0
  * @category sessions
  */

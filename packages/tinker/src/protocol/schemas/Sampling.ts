@@ -1,5 +1,5 @@
 /**
- * Sampling sessions and samples.
+ * The wire format of sampling sessions and samples.
  *
  * @since 0.1.0
  */
@@ -12,7 +12,7 @@ import { SamplingParams } from "../../SamplingParams.ts"
 import { int64, TensorData } from "../../TensorData.ts"
 
 /**
- * Of a base model, or of weights that were saved.
+ * Creates a sampling session for a base model or saved weights.
  *
  * @since 0.1.0
  * @category sessions
@@ -28,6 +28,8 @@ export const CreateSamplingSessionRequest = lazy(() =>
 )
 
 /**
+ * The id of the new sampling session.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -39,6 +41,8 @@ export const CreateSamplingSessionResponse = lazy(() =>
 )
 
 /**
+ * Joins a sampling session.
+ *
  * @since 0.1.0
  * @category sessions
  */
@@ -50,8 +54,8 @@ export const JoinSamplingSessionRequest = lazy(() =>
 )
 
 /**
- * Each client of a sampling session numbers its samples in a block of 1e9 numbers. In this one they all still fit
- * below 2^53; beyond, two of them could be the same number.
+ * The last usable block. Each client of a sampling session numbers its samples in a block of 1e9 numbers; beyond this
+ * block, numbers exceed 2^53 and are no longer exact.
  *
  * @since 0.1.0
  * @category sessions
@@ -59,12 +63,14 @@ export const JoinSamplingSessionRequest = lazy(() =>
 export const lastBlock: number = 9_007_198
 
 /**
+ * The block assigned to a client that joins.
+ *
  * @since 0.1.0
  * @category sessions
  */
 export const JoinSamplingSessionResponse = lazy(() =>
   Wire.struct({
-    /** The client's block. */
+    /** The number of the client's block. */
     clientCounter: Schema.Int.pipe(Schema.between(0, lastBlock)),
     type: Wire.constant("join_sampling_session"),
   }),
@@ -75,7 +81,7 @@ const Targets = lazy(() =>
     Schema.filter(
       (tensor) =>
         (tensor.dtype === "int64" && tensor.shape?.length === 2) ||
-        "Expected an int64 tensor of token ids with two dimensions",
+        "Expected a two-dimensional int64 tensor of token ids",
       {
         arbitrary: () => (fc) =>
           fc.array(fc.tuple(fc.nat(), fc.nat()), { minLength: 1 }).map((rows) => Either.getOrThrow(int64(rows))),
@@ -85,7 +91,7 @@ const Targets = lazy(() =>
 )
 
 /**
- * A prompt and how often to continue it. `promptLogprobs: false` is told, not left out.
+ * A prompt and the number of sequences to generate. `promptLogprobs: false` is sent explicitly.
  *
  * @since 0.1.0
  * @category samples
@@ -93,7 +99,7 @@ const Targets = lazy(() =>
 export const SampleRequest = lazy(() =>
   Wire.struct({
     samplingSessionId: Schema.String,
-    /** Counted from 0; a clone counts from the start of another block. */
+    /** Starts at 0; for a clone, at the start of its block. */
     seqId: Schema.NonNegativeInt,
     prompt: ModelInput,
     samplingParams: Wire.withDefault(SamplingParams, {}),
@@ -102,9 +108,9 @@ export const SampleRequest = lazy(() =>
     topkPromptLogprobs: Wire.withDefault(Schema.NonNegativeInt, 0),
     topkSampleLogprobs: Wire.withDefault(Schema.NonNegativeInt, 0),
     promptAltTokensK: Wire.withDefault(Schema.NonNegativeInt, 0),
-    /** Token ids, one row for each token of the prompt but the first; -1 asks for nothing. */
+    /** Token ids, one row for each prompt token except the first; -1 requests nothing. */
     targetPromptLogprobs: Wire.omitted(Targets),
-    /** Only together with `promptLogprobs`. */
+    /** Requires `promptLogprobs`. */
     promptLogprobsLastN: Wire.omitted(Schema.Int.pipe(Schema.positive())),
     recordStabilityInfo: Wire.withDefault(Schema.Boolean, false),
     type: Wire.constant("sample"),
@@ -112,12 +118,14 @@ export const SampleRequest = lazy(() =>
     Schema.filter(({ promptLogprobs, promptLogprobsLastN }) =>
       promptLogprobsLastN === undefined || promptLogprobs === true
         ? undefined
-        : { path: ["promptLogprobsLastN"], message: "needs promptLogprobs: true" },
+        : { path: ["promptLogprobsLastN"], message: "requires promptLogprobs: true" },
     ),
   ),
 )
 
 /**
+ * The type of {@link SampleRequest}.
+ *
  * @since 0.1.0
  * @category samples
  */

@@ -1,5 +1,5 @@
 /**
- * Start-up, the session and its end: client configuration, heartbeat, what the server can do.
+ * The wire format of client configuration, sessions, heartbeats and server capabilities.
  *
  * @since 0.1.0
  */
@@ -8,13 +8,15 @@ import { lazy } from "../../internal/util/Lazy.ts"
 import * as Wire from "../../internal/codec/Wire.ts"
 
 /**
+ * Requests the server's flags.
+ *
  * @since 0.1.0
  * @category config
  */
 export const ClientConfigRequest = lazy(() => Wire.struct({ sdkVersion: Schema.String }))
 
 /**
- * The server's flags. A server that sends none of them means these defaults.
+ * The server's flags, with the defaults for those that are not sent.
  *
  * @since 0.1.0
  * @category config
@@ -25,7 +27,7 @@ export const ClientConfig = lazy(() =>
     credentialDefaultSource: Wire.orElse(Wire.open("api_key", "credential_cmd"), "api_key"),
     sampleDispatchBytesSemaphoreSize: Wire.orElse(Schema.Finite, 10_485_760),
     inflightResponseBytesSemaphoreSize: Wire.orElse(Schema.Finite, 52_428_800),
-    /** Only a server that says so is trusted to put pieces in order that come out of order. */
+    /** Whether the server reorders chunks that arrive out of order. Assumed only if the server states it. */
     parallelFwdbwdChunks: Wire.orElse(Schema.Boolean, false),
     protoCompressFwdbwd: Wire.orElse(Schema.Boolean, false),
     fwdbwdMaxChunkLen: Wire.orElse(Schema.Finite, 1024),
@@ -44,13 +46,15 @@ export const ClientConfig = lazy(() =>
 )
 
 /**
+ * The type of {@link ClientConfig}.
+ *
  * @since 0.1.0
  * @category config
  */
 export type ClientConfig = typeof ClientConfig.Type
 
 /**
- * The flags that may change while a session lives, and how often to ask for them.
+ * The flags that may change during a session, and their refresh interval.
  *
  * @since 0.1.0
  * @category config
@@ -64,12 +68,16 @@ export const DynamicConfig = lazy(() =>
 )
 
 /**
+ * The type of {@link DynamicConfig}.
+ *
  * @since 0.1.0
  * @category config
  */
 export type DynamicConfig = typeof DynamicConfig.Type
 
 /**
+ * Creates a session.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -85,7 +93,7 @@ export const CreateSessionRequest = lazy(() =>
 )
 
 /**
- * The messages are for the user, at the level their names say.
+ * The id of a new session. The messages are for the user, at the level in their names.
  *
  * @since 0.1.0
  * @category session
@@ -101,6 +109,8 @@ export const CreateSessionResponse = lazy(() =>
 )
 
 /**
+ * Keeps a session alive.
+ *
  * @since 0.1.0
  * @category session
  */
@@ -112,25 +122,31 @@ export const HeartbeatRequest = lazy(() =>
 )
 
 /**
+ * Confirms a heartbeat.
+ *
  * @since 0.1.0
  * @category session
  */
 export const HeartbeatResponse = lazy(() => Wire.struct({ type: Wire.constant("session_heartbeat") }))
 
 /**
+ * The reason why a session ended.
+ *
  * @since 0.1.0
  * @category session
  */
 export const FinishReason = Schema.Literal("success", "errored", "interrupted")
 
 /**
+ * The type of {@link FinishReason}.
+ *
  * @since 0.1.0
  * @category session
  */
 export type FinishReason = typeof FinishReason.Type
 
 /**
- * No detail is told as null.
+ * Finishes a session. A missing detail is sent as null.
  *
  * @since 0.1.0
  * @category session
@@ -143,6 +159,8 @@ export const FinishSessionRequest = lazy(() =>
 )
 
 /**
+ * A model that the server supports.
+ *
  * @since 0.1.0
  * @category capabilities
  */
@@ -156,24 +174,32 @@ export const SupportedModel = lazy(() =>
 )
 
 /**
+ * The type of {@link SupportedModel}.
+ *
  * @since 0.1.0
  * @category capabilities
  */
 export type SupportedModel = typeof SupportedModel.Type
 
 /**
+ * The models that the server supports.
+ *
  * @since 0.1.0
  * @category capabilities
  */
 export const ServerCapabilities = lazy(() => Wire.struct({ supportedModels: Schema.Array(SupportedModel) }))
 
 /**
+ * The type of {@link ServerCapabilities}.
+ *
  * @since 0.1.0
  * @category capabilities
  */
 export type ServerCapabilities = typeof ServerCapabilities.Type
 
 /**
+ * The health of the server.
+ *
  * @since 0.1.0
  * @category capabilities
  */

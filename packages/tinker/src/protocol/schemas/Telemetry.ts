@@ -1,5 +1,5 @@
 /**
- * What the vendor's server wants to know, in its own event names.
+ * The wire format of the vendor telemetry.
  *
  * @since 0.1.0
  */
@@ -8,12 +8,16 @@ import { lazy } from "../../internal/util/Lazy.ts"
 import * as Wire from "../../internal/codec/Wire.ts"
 
 /**
+ * The severity of an event.
+ *
  * @since 0.1.0
  * @category telemetry
  */
 export const Severity = Schema.Literal("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 /**
+ * The type of {@link Severity}.
+ *
  * @since 0.1.0
  * @category telemetry
  */
@@ -21,13 +25,15 @@ export type Severity = typeof Severity.Type
 
 const common = {
   eventId: Schema.String,
-  /** Counts the events of a session, from 0. */
+  /** Counts the events of a session from 0. */
   eventSessionIndex: Schema.NonNegativeInt,
   severity: Severity,
   timestamp: Wire.Timestamp,
 }
 
 /**
+ * A telemetry event.
+ *
  * @since 0.1.0
  * @category telemetry
  */
@@ -37,7 +43,7 @@ export const TelemetryEvent = lazy(() =>
     Wire.struct({
       ...common,
       event: Schema.Literal("SESSION_END"),
-      /** `H:MM:SS.ffffff`. */
+      /** In the format `H:MM:SS.ffffff`. */
       duration: Schema.String,
     }),
     Wire.struct({
@@ -57,12 +63,16 @@ export const TelemetryEvent = lazy(() =>
 )
 
 /**
+ * The type of {@link TelemetryEvent}.
+ *
  * @since 0.1.0
  * @category telemetry
  */
 export type TelemetryEvent = typeof TelemetryEvent.Type
 
 /**
+ * A batch of events.
+ *
  * @since 0.1.0
  * @category telemetry
  */
@@ -77,6 +87,8 @@ export const TelemetryRequest = lazy(() =>
 )
 
 /**
+ * The confirmation of a batch.
+ *
  * @since 0.1.0
  * @category telemetry
  */

@@ -1,5 +1,5 @@
 /**
- * Models and what is done to their weights. Every operation here but `get_info` answers with a future.
+ * The wire format of models and operations on their weights. All operations except `get_info` return a future.
  *
  * @since 0.1.0
  */
@@ -10,6 +10,8 @@ import * as Wire from "../../internal/codec/Wire.ts"
 import * as Optimizer from "../../Optimizer.ts"
 
 /**
+ * The LoRA configuration of a model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -24,12 +26,16 @@ export const LoraConfig = lazy(() =>
 )
 
 /**
+ * The type of {@link LoraConfig}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type LoraConfig = typeof LoraConfig.Type
 
 /**
+ * Creates a model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -46,6 +52,8 @@ export const CreateModelRequest = lazy(() =>
 )
 
 /**
+ * The id of a new model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -54,6 +62,8 @@ export const CreateModelResult = lazy(() =>
 )
 
 /**
+ * Unloads a model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -62,6 +72,8 @@ export const UnloadModelRequest = lazy(() =>
 )
 
 /**
+ * The result of unloading a model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -74,12 +86,16 @@ export const UnloadModelResult = lazy(() =>
 )
 
 /**
+ * Requests information about a model.
+ *
  * @since 0.1.0
  * @category models
  */
 export const GetInfoRequest = lazy(() => Wire.struct({ modelId: Schema.String, type: Wire.constant("get_info") }))
 
 /**
+ * Information about a model.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -89,7 +105,7 @@ export const ModelInfo = lazy(() =>
     modelData: Wire.struct({
       arch: Wire.maybe(Schema.String),
       modelName: Wire.maybe(Schema.String),
-      /** May carry a revision after a colon. */
+      /** May have a revision after a colon. */
       tokenizerId: Wire.maybe(Schema.String),
     }),
     isLora: Wire.maybe(Schema.Boolean),
@@ -101,13 +117,15 @@ export const ModelInfo = lazy(() =>
 )
 
 /**
+ * The type of {@link ModelInfo}.
+ *
  * @since 0.1.0
  * @category models
  */
 export type ModelInfo = typeof ModelInfo.Type
 
 /**
- * Into a model that exists.
+ * Loads a checkpoint into an existing model.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -124,7 +142,8 @@ export const LoadWeightsRequest = lazy(() =>
 )
 
 /**
- * Into a model that is made for it. Its id is not in the answer: it follows from session and number.
+ * Loads a checkpoint into a new model. The response does not contain its id, which follows from the session and the
+ * number.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -144,6 +163,8 @@ export const LoadWeightsAsModelRequest = lazy(() =>
 )
 
 /**
+ * The result of loading a checkpoint.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -156,6 +177,8 @@ export const LoadWeightsResult = lazy(() =>
 )
 
 /**
+ * Saves weights for training.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -172,13 +195,15 @@ export const SaveWeightsRequest = lazy(() =>
 )
 
 /**
+ * The path of saved weights.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export const SaveWeightsResult = lazy(() => Wire.struct({ path: Schema.String, type: Wire.constant("save_weights") }))
 
 /**
- * Either a named save (`path`) or one that only feeds a new sampling session (`samplingSessionSeqId`).
+ * Saves weights for sampling: either under a name (`path`) or only for a new sampling session (`samplingSessionSeqId`).
  *
  * @since 0.1.0
  * @category checkpoints
@@ -196,7 +221,7 @@ export const SaveWeightsForSamplerRequest = lazy(() =>
 )
 
 /**
- * A named save tells the path, the other kind the session.
+ * The result of saving weights for sampling: the path, or the sampling session.
  *
  * @since 0.1.0
  * @category checkpoints
@@ -210,18 +235,24 @@ export const SaveWeightsForSamplerResult = lazy(() =>
 )
 
 /**
+ * The path of weights saved under a name.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export const SavedForSampler = lazy(() => Wire.struct({ path: Schema.String }))
 
 /**
+ * The sampling session of weights saved without a name.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
 export const SavedAsSamplingSession = lazy(() => Wire.struct({ samplingSessionId: Schema.String }))
 
 /**
+ * Saves weights for external use.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -237,6 +268,8 @@ export const SaveWeightsExternalRequest = lazy(() =>
 )
 
 /**
+ * The path and size of weights saved for external use.
+ *
  * @since 0.1.0
  * @category checkpoints
  */
@@ -259,7 +292,8 @@ const sensible = <A extends Optimizer.Optimizer, I>(schema: Schema.Schema<A, I>)
   )
 
 /**
- * Adam has a key of its own; every other optimizer uses the second. `Optimizer.toParams` chooses.
+ * Applies an optimizer step. Adam uses its own key, all other optimizers use `optimizerParams`; `Optimizer.toParams`
+ * chooses.
  *
  * @since 0.1.0
  * @category training
@@ -275,20 +309,23 @@ export const OptimStepRequest = lazy(() =>
 )
 
 /**
+ * The metrics of an optimizer step.
+ *
  * @since 0.1.0
  * @category training
  */
 export const OptimStepResult = lazy(() => Wire.struct({ metrics: Wire.orElse(Wire.Metrics, {}) }))
 
 /**
+ * The type of {@link OptimStepResult}.
+ *
  * @since 0.1.0
  * @category training
  */
 export type OptimStepResult = typeof OptimStepResult.Type
 
 /**
- * One step of a traced loss. Arguments that JSON has no word for are objects with one key: `ref`, `tuple`, `dict`,
- * `slice`, …
+ * One step of a traced loss. Arguments without a JSON form are objects with one key: `ref`, `tuple`, `dict`, `slice`, …
  *
  * @since 0.1.0
  * @category custom loss
@@ -304,6 +341,8 @@ export const CustomLossNode = lazy(() =>
 )
 
 /**
+ * Uploads a custom loss function.
+ *
  * @since 0.1.0
  * @category custom loss
  */
@@ -319,6 +358,8 @@ export const CreateCustomLossRequest = lazy(() =>
 )
 
 /**
+ * The id of an uploaded loss function.
+ *
  * @since 0.1.0
  * @category custom loss
  */

@@ -11,6 +11,7 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
+import * as Redacted from "effect/Redacted"
 import * as Scope from "effect/Scope"
 import * as LeaseMap from "./internal/util/LeaseMap.ts"
 import * as RateLimiter from "./RateLimiter.ts"
@@ -28,6 +29,22 @@ import { ClientClosed, type InvalidConfig, type Unauthorized } from "./TinkerErr
 export type TenantError = InvalidConfig | Unauthorized | ClientClosed
 
 /**
+ * Credentials that arrive with a request.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface RequestCredentials {
+  readonly apiKey: Redacted.Redacted<string>
+  /**
+   * The server that the key belongs to.
+   *
+   * @default the default base URL of `TinkerConfig`
+   */
+  readonly baseUrl?: string | undefined
+}
+
+/**
  * The operations of `TinkerTenants`. `E` is the error of creating a tenant: `TenantError` and the errors of its lookup.
  *
  * @since 0.1.0
@@ -40,6 +57,13 @@ export interface Service<out E = TenantError> {
    */
   readonly provide: (
     tenant: string,
+  ) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, Exclude<R, Tinker.Tinker>>
+  /**
+   * Runs an effect with services for credentials that arrive with a request: no name, no lookup. Equal credentials share
+   * one session while they are in use. Nothing of them reaches a log, span or metric.
+   */
+  readonly provideCredentials: (
+    credentials: RequestCredentials,
   ) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, Exclude<R, Tinker.Tinker>>
   /** Returns the services of a tenant, held until the scope closes. */
   readonly get: (tenant: string) => Effect.Effect<Context.Context<Tinker.Tinker>, E, Scope.Scope>
@@ -88,8 +112,9 @@ export interface Options<E, R, HttpE = never, HttpR = never> {
 const labelled = (tenant: string): TinkerConfig.Values =>
   Option.match(TinkerConfig.problemWithTenant(tenant), { onNone: () => ({ tenant }), onSome: () => ({}) })
 
+/** Annotates logs and spans with the name of a tenant, unless the name reads like a credential. */
 const annotated = (tenant: string) => {
-  const annotation = { "tinker.tenant": tenant }
+  const annotation = { "tinker.tenant": labelled(tenant).tenant ?? "<redacted>" }
   return <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     effect.pipe(Effect.annotateLogs(annotation), Effect.annotateSpans(annotation))
 }
@@ -122,32 +147,48 @@ export const make = <E, R, HttpE, HttpR>({
   Environment<R, HttpR> | Scope.Scope
 > =>
   Effect.gen(function* () {
-    const makeTenant = (tenant: string) =>
+    const makeServices = (values: TinkerConfig.Values, options?: Session.Options) =>
       Effect.gen(function* () {
-        const config = yield* TinkerConfig.make({ ...labelled(tenant), ...(yield* lookup(tenant)) })
+        const config = yield* TinkerConfig.make(values)
         const own = Context.make(TinkerConfig.TinkerConfig, config)
         // Built separately: layers built together are memoized by reference, so one tenant would get another's client.
         const client = yield* Effect.provide(Layer.build(http), own)
         // Holding the limiter keeps its back-off beyond the lifetime of the clients of a single request.
         const { limiter } = yield* RateLimiter.RateLimiter
         yield* limiter(RateLimiter.keyOf(config))
-        return yield* Effect.provide(Tinker.make(session?.(tenant)), Context.merge(own, client))
-      }).pipe(annotated(tenant))
-
-    const { get, invalidate } = yield* LeaseMap.make({
-      make: makeTenant,
+        return yield* Effect.provide(Tinker.make(options), Context.merge(own, client))
+      })
+    const leases = {
       idleTimeToLive: Duration.decode(idleTimeToLive),
       closed: () => new ClientClosed({ operation: "tenant" }),
+    }
+    const { get, invalidate } = yield* LeaseMap.make({
+      ...leases,
+      make: (tenant: string) =>
+        Effect.flatMap(lookup(tenant), (values) =>
+          makeServices({ ...labelled(tenant), ...values }, session?.(tenant)),
+        ).pipe(annotated(tenant)),
     })
+    // The keys of this map hold secrets: they stay in memory and are never printed.
+    const byCredentials = yield* LeaseMap.make({
+      ...leases,
+      make: (key: string) => {
+        const [apiKey = "", baseUrl] = JSON.parse(key) as ReadonlyArray<string>
+        return makeServices({ apiKey: Redacted.make(apiKey), baseUrl: baseUrl === "" ? undefined : baseUrl })
+      },
+    })
+    const using =
+      <E3>(services: Effect.Effect<Context.Context<Tinker.Tinker>, E3, Scope.Scope>) =>
+      <A, E2, R2>(effect: Effect.Effect<A, E2, R2>) =>
+        Effect.scopedWith((scope) =>
+          Effect.flatMap(Scope.extend(services, scope), (context) => Effect.provide(effect, context)),
+        )
     return {
       get,
       invalidate,
-      provide: (tenant) => (effect) =>
-        Effect.scopedWith((scope) =>
-          Effect.flatMap(Scope.extend(get(tenant), scope), (context) =>
-            Effect.provide(annotated(tenant)(effect), context),
-          ),
-        ),
+      provide: (tenant) => (effect) => using(get(tenant))(annotated(tenant)(effect)),
+      provideCredentials: ({ apiKey, baseUrl = "" }) =>
+        using(byCredentials.get(JSON.stringify([Redacted.value(apiKey), baseUrl]))),
     }
   })
 
@@ -173,6 +214,19 @@ export const provide =
     effect: Effect.Effect<A, E, R>,
   ): Effect.Effect<A, E | TenantError, Exclude<R, Tinker.Tinker> | TinkerTenants> =>
     Effect.flatMap(TinkerTenants, (tenants) => tenants.provide(tenant)(effect))
+
+/**
+ * Runs an effect with services for credentials that arrive with a request; see {@link Service}.
+ *
+ * @since 0.1.0
+ * @category accessors
+ */
+export const provideCredentials =
+  (credentials: RequestCredentials) =>
+  <A, E, R>(
+    effect: Effect.Effect<A, E, R>,
+  ): Effect.Effect<A, E | TenantError, Exclude<R, Tinker.Tinker> | TinkerTenants> =>
+    Effect.flatMap(TinkerTenants, (tenants) => tenants.provideCredentials(credentials)(effect))
 
 /**
  * Removes a tenant, so that later uses look it up and create it again; see {@link Service}.

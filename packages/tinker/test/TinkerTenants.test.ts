@@ -11,6 +11,7 @@ import {
   Exit,
   FastCheck as fc,
   Fiber,
+  FiberRef,
   HashMap,
   Layer,
   Logger,
@@ -700,5 +701,48 @@ describe("LeaseMap", () => {
     "LeaseMap has one resource per key, keeps it open while it is held, and closes it after its idle time",
     [fc.array(command, { minLength: 10, maxLength: 50 })],
     ([commands]) => check(commands),
+  )
+})
+
+describe("TinkerTenants credentials", () => {
+  /** Collects everything that logs and spans are annotated with. */
+  const annotations = Effect.gen(function* () {
+    const logs = yield* FiberRef.get(FiberRef.currentLogAnnotations)
+    const spans = yield* FiberRef.get(FiberRef.currentTracerSpanAnnotations)
+    return JSON.stringify([...logs, ...spans])
+  })
+
+  it.effect("provideCredentials uses the key of the request, and equal credentials share a session", () =>
+    run(
+      Effect.gen(function* () {
+        const asked = (key: string) =>
+          TinkerTenants.provideCredentials({ apiKey: Redacted.make(key), baseUrl: "http://server" })(session)
+        const [one, again, other] = [yield* asked("tml-one"), yield* asked("tml-one"), yield* asked("tml-two")]
+        expect(again).toBe(one)
+        expect(other).not.toBe(one)
+        expect(yield* keysOf("create_session")).toEqual(["tml-one", "tml-two"])
+      }),
+    ),
+  )
+
+  it.effect("a credential appears in no annotation, also where it is passed as the name of a tenant", () =>
+    run(
+      Effect.gen(function* () {
+        const byCredential = TinkerTenants.provideCredentials({ apiKey: Redacted.make("tml-secret") })
+        expect(yield* byCredential(Effect.zipRight(Transport.Transport, annotations))).not.toContain("tml-secret")
+        const byName = yield* provide("tml-secret")(Effect.zipRight(Transport.Transport, annotations))
+        expect(byName).not.toContain("tml-secret")
+        expect(byName).toContain("<redacted>")
+      }),
+    ),
+  )
+
+  it.effect("a base URL that is not valid is reported as InvalidConfig", () =>
+    run(
+      Effect.gen(function* () {
+        const bad = TinkerTenants.provideCredentials({ apiKey: Redacted.make("tml-a"), baseUrl: "nonsense" })
+        expect(yield* ending(bad(session))).toBe("InvalidConfig")
+      }),
+    ),
   )
 })

@@ -8,9 +8,10 @@
  *   until earlier ones came.
  * - `byNumber`: the same number is the same request, whatever its bytes. Later numbers wait here too.
  * - `nextOnly`: accepts only the next number, which counts as used when its request succeeds.
+ * - `atWork`: like `nextOnly`, but looks at the number only when it carries the request out.
  * - `anything`: ignores numbers.
  */
-export type Kind = "byBody" | "byNumber" | "nextOnly" | "anything"
+export type Kind = "byBody" | "byNumber" | "nextOnly" | "atWork" | "anything"
 
 export interface Traits {
   readonly kind: Kind
@@ -87,13 +88,16 @@ export const clone = (server: Server): Server => ({
 
 const holds = ({ traits: { kind } }: Server): boolean => kind === "byBody" || kind === "byNumber"
 
+/** Whether a number counts as used only when its request succeeds. */
+const counts = (kind: Kind): boolean => kind === "nextOnly" || kind === "atWork"
+
 /**
  * When a server carries out what it accepted matters to the client only if that changes how it answers later requests:
  * where only the next number is accepted, and where a failure frees a number. Elsewhere it happens at once, because
  * "carried out, and nobody has asked yet" looks the same as "not carried out yet".
  */
 export const isLazy = ({ traits: { failedConsumed, kind } }: Server): boolean =>
-  kind === "nextOnly" || (kind !== "anything" && !failedConsumed)
+  counts(kind) || (kind !== "anything" && !failedConsumed)
 
 const due = ({ lane, next, skipped }: Server): number => next + lane.length + skipped.length
 
@@ -168,7 +172,7 @@ const consumeRejected = (server: Server, { bytes, seq }: Request): void => {
     release(server)
     if (!isLazy(server)) runAll(server)
   }
-  if (server.traits.kind === "nextOnly" && seq === due(server)) {
+  if (counts(server.traits.kind) && seq === due(server)) {
     if (server.lane.length === 0) advance(server)
     else server.skipped.push(seq)
   }
@@ -190,13 +194,13 @@ export const run = (server: Server): void => {
   const id = server.lane.shift()
   const job = id === undefined ? undefined : server.futures[id]
   if (job === undefined) return
-  if (kind === "nextOnly" && job.seq !== server.next) {
+  if (counts(kind) && job.seq !== server.next) {
     job.outcome = "Conflict"
     return
   }
   if (job.fate === "Fails") {
     job.outcome = "Failed"
-    if (kind === "nextOnly") {
+    if (counts(kind)) {
       if (failedConsumed) advance(server)
       else server.skipped = []
     } else if (!failedConsumed) for (const entry of server.seen) if (entry.future === id) entry.free = true
@@ -204,7 +208,7 @@ export const run = (server: Server): void => {
   }
   job.outcome = job.fate === "Expires" ? "Expired" : "Succeeded"
   if (job.what !== undefined) server.applied.push(job.what)
-  if (kind === "nextOnly") advance(server)
+  if (counts(kind)) advance(server)
 }
 
 export const runAll = (server: Server): void => {

@@ -15,25 +15,36 @@ export const programs = {
   pass: [step("pass")],
   trainStep: [step("pass"), step("optim", { follows: true })],
   updateThenPass: [step("optim"), step("pass")],
+  updateThenSerial: [step("optim"), step("pass", { pieces: 2 })],
+  updateThenStep: [step("optim"), step("pass"), step("optim", { follows: true })],
+  fourUpdates: [step("optim"), step("optim"), step("optim"), step("optim")],
+  updatesThenParallel: [step("optim"), step("optim"), step("pass", { pieces: 3, parallel: true })],
+  updateThenSave: [step("optim"), step("save")],
   threeUpdates: [step("optim"), step("optim"), step("optim")],
   serialStep: [step("pass", { pieces: 2 }), step("optim", { follows: true })],
   parallelPass: [step("pass", { pieces: 2, parallel: true })],
   parallelThree: [step("pass", { pieces: 3, parallel: true })],
   parallelStep: [step("pass", { pieces: 2, parallel: true }), step("optim")],
+  parallelAfter: [step("optim"), step("pass", { pieces: 2, parallel: true })],
   savePass: [step("save"), step("pass")],
   takenPass: [step("save", { taken: true }), step("pass")],
   forwardUpdate: [step("forward", { pieces: 2 }), step("optim")],
   serialLoad: [step("pass", { pieces: 2 }), step("load"), step("optim")],
+  /** An operation without requests only waits for its turn, as unloading a model does. */
+  barrier: [step("pass"), step("forward", { pieces: 0 })],
 } satisfies { readonly [name: string]: ReadonlyArray<Step> }
 
-const kinds = ["byBody", "byNumber", "nextOnly", "anything"] as const
+const kinds = ["byBody", "byNumber", "nextOnly", "atWork", "anything"] as const
 const zeros = ["Conflict", "Rejected", "Executed"] as const
 
 /** Every server that differs in how it counts. One that ignores numbers does not count the creation of the model. */
 export const servers: ReadonlyArray<Server.Traits> = kinds.flatMap((kind) => {
-  const consumes = kind === "anything" ? [true] : [false, true]
-  return consumes.flatMap((rejectedConsumed) =>
-    consumes.flatMap((failedConsumed) =>
+  const both = [false, true]
+  // Who looks at numbers only at work does not see those of rejected requests.
+  const rejected = kind === "anything" || kind === "atWork" ? [false] : both
+  const failed = kind === "anything" ? [true] : both
+  return rejected.flatMap((rejectedConsumed) =>
+    failed.flatMap((failedConsumed) =>
       zeros
         .filter((zero) => kind !== "anything" || zero !== "Conflict")
         .map((zero) => ({ kind, rejectedConsumed, failedConsumed, zero, reads: "both" as const })),
@@ -44,7 +55,7 @@ export const servers: ReadonlyArray<Server.Traits> = kinds.flatMap((kind) => {
 /** One server of each kind: the simplest, and one that differs from it in everything. */
 export const fewServers: ReadonlyArray<Server.Traits> = servers.filter(
   ({ failedConsumed, kind, rejectedConsumed, zero }) =>
-    kind === "anything"
+    kind === "anything" || kind === "atWork"
       ? zero === "Executed"
       : rejectedConsumed !== failedConsumed && zero === (rejectedConsumed ? "Conflict" : "Executed"),
 )
@@ -68,44 +79,62 @@ export const scenario = (
 
 /** Pieces are sent in parallel only to servers that say that they accept them in any order. */
 const mayRun = ({ program, server }: Scenario): boolean =>
-  server.kind !== "nextOnly" || program.every(({ parallel }) => !parallel)
+  (server.kind !== "nextOnly" && server.kind !== "atWork") || program.every(({ parallel }) => !parallel)
 
-const names = Object.keys(programs) as Array<keyof typeof programs>
+const ground = (
+  scenarios: () => ReadonlyArray<Scenario>,
+  commands: ReadonlyArray<string> = [],
+): { readonly scenarios: ReadonlyArray<Scenario>; readonly commands: ReadonlyArray<string> } => ({
+  // Most mistakes show on the servers that guard least, which come last.
+  scenarios: scenarios().filter(mayRun).toReversed(),
+  commands,
+})
+
+/** The others are explored where they are needed: they are long. */
+const names = (Object.keys(programs) as Array<keyof typeof programs>).filter(
+  (name) => !["fourUpdates", "updatesThenParallel", "parallelThree"].includes(name),
+)
 const readings = ["json415", "json500"] as const
 
 const unreadable = (servers: ReadonlyArray<Server.Traits>): ReadonlyArray<Server.Traits> =>
   servers.flatMap((server) => readings.map((reads) => ({ ...server, reads })))
 
+/** The servers on which a number is used only when its request succeeds. */
+const counting = servers.filter(
+  ({ kind, failedConsumed, zero }) =>
+    (kind === "nextOnly" || kind === "atWork") && !failedConsumed && zero !== "Rejected",
+)
+
 /** Runs with every test: every kind of server, and every branch of the core. */
 export const small: ReadonlyArray<Scenario> = [
-  ...servers.flatMap((server) => [
-    scenario("pass", server, { faults: 2 }),
-    scenario("updateThenPass", server, { faults: 1 }),
-    scenario("serialStep", server, { faults: 1 }),
-  ]),
+  ...servers.map((server) => scenario("pass", server, { faults: 2 })),
   ...fewServers.flatMap((server) => [
-    ...names.map((name) => scenario(name, server, { faults: 1 })),
-    scenario("pass", server, { faults: 1, crashes: 1 }),
-    scenario("serialStep", server, { crashes: 1 }),
-    scenario("savePass", server, { crashes: 1 }),
-    scenario("pass", server, { crashes: 1 }, { forgetsBytes: true }),
-    scenario("parallelPass", server, { crashes: 1 }),
-    scenario("parallelThree", server, { faults: 2 }, { faults: ["errorAfter", "lostAfter"] }),
-    scenario("parallelPass", server, { faults: 2 }),
-    scenario("trainStep", server, { cancels: 1, closes: 1 }),
-    scenario("trainStep", server, { faults: 1, closes: 1 }, { faults: ["lostBefore", "conflict", "error"] }),
+    ...names.filter((name) => name !== "serialLoad").map((name) => scenario(name, server, { faults: 1 })),
+    scenario("serialLoad", server, { faults: 2 }, { faults: ["reject", "garbled"] }),
     scenario(
-      "trainStep",
+      "pass",
       server,
       { faults: 2 },
-      { faults: ["fails", "lostAfter", "lostBefore", "reject", "conflict"] },
+      { journaled: true, faults: ["badRequest", "unknownField", "journalFails"] },
     ),
-    scenario("serialStep", server, { faults: 2 }, { faults: ["fails", "lostAfter", "reject"] }),
+    scenario("serialStep", server, { faults: 1 }, { journaled: true, faults: ["lostBefore", "reject"] }),
+    scenario("updateThenSerial", server, { faults: 1 }, { journaled: true, faults: ["lostAfter"] }),
+    scenario("updateThenPass", server, { faults: 2 }, { faults: ["fails"] }),
+    scenario("updateThenSave", server, { faults: 1 }, { faults: ["fails"] }),
+    scenario("parallelPass", server, { faults: 2 }, { faults: ["notSent", "reject"] }),
+    scenario("pass", server, { faults: 1, crashes: 1 }),
+    scenario("pass", server, { crashes: 1 }, { forgetsBytes: true }),
+    scenario("savePass", server, { crashes: 1 }),
+    scenario("parallelPass", server, { crashes: 1 }),
+    scenario("parallelThree", server, { faults: 2 }, { faults: ["errorAfter", "lostAfter"] }),
+    scenario("trainStep", server, { cancels: 1, closes: 1 }),
+    scenario("trainStep", server, { faults: 1, closes: 1 }, { faults: ["lostBefore", "conflict", "error"] }),
     scenario("pass", server, { faults: 1 }, { onUnknownOutcome: "stop" }),
     scenario("pass", server, { faults: 1 }, { onUnknownOutcome: "resend" }),
-    scenario("serialStep", server, { faults: 1 }, { journaled: true }),
-    scenario("takenPass", server, { faults: 1, crashes: 1 }, { faults: ["lostBefore"] }),
+    scenario("pass", server, { faults: 4 }, { faults: ["conflict"] }),
+    scenario("updateThenPass", server, {}, { queued: 2 }),
   ]),
+  ...counting.map((server) => scenario("threeUpdates", server, { faults: 2 }, { faults: ["fails", "lostBefore"] })),
   ...unreadable(fewServers).flatMap((server) => [
     scenario("pass", server, { faults: 1 }),
     scenario("parallelPass", server, {}),
@@ -113,11 +142,137 @@ export const small: ReadonlyArray<Scenario> = [
   ]),
 ].filter(mayRun)
 
+/** Small programs on every server, with the events that the client received. */
+export const tracedFull: ReadonlyArray<Scenario> = [...servers, ...unreadable(servers)].flatMap((server) => [
+  scenario("pass", server, { faults: 2 }, { traced: true }),
+  scenario("pass", server, { faults: 1, crashes: 1 }, { traced: true }),
+])
+
+/** A crash shows nothing without a fault to spare, and encodings have little to do with what is known. */
+export const traced: ReadonlyArray<Scenario> = servers.map((server) =>
+  scenario("pass", server, { faults: 2 }, { traced: true }),
+)
+
+/** Where mutants are hunted: few worlds, and what has to be seen in them. */
+export const grounds = {
+  single: ground(
+    () => fewServers.map((server) => scenario("pass", server, { faults: 2 })),
+    ["Learn that it deduplicates", "Learn that it repeats"],
+  ),
+  conflicts: ground(() =>
+    fewServers.map((server) => scenario("pass", server, { faults: 4 }, { faults: ["conflict"] })),
+  ),
+  pair: ground(() => fewServers.map((server) => scenario("trainStep", server, { faults: 1 }))),
+  users: ground(() => fewServers.map((server) => scenario("trainStep", server, { cancels: 1, closes: 1 }))),
+  rejections: ground(
+    () => [
+      ...servers.map((server) =>
+        scenario("updateThenPass", server, { faults: 2 }, { faults: ["reject", "conflict", "lostBefore"] }),
+      ),
+      ...fewServers.map((server) => scenario("threeUpdates", server, { faults: 2 }, { faults: ["reject"] })),
+    ],
+    ["Learn that rejections use numbers"],
+  ),
+  repeatable: ground(() => fewServers.map((server) => scenario("forwardUpdate", server, { faults: 1 }))),
+  waiting: ground(() => [
+    ...servers.map((server) =>
+      scenario("updateThenPass", server, { faults: 2 }, { faults: ["lostBefore", "lostAfter"] }),
+    ),
+    ...fewServers.map((server) => scenario("barrier", server, { faults: 1 })),
+  ]),
+  parts: ground(() => [
+    ...fewServers.map((server) => scenario("serialStep", server, { faults: 1 })),
+    ...fewServers.map((server) => scenario("serialLoad", server, { faults: 1 }, { faults: ["reject", "garbled"] })),
+  ]),
+  failures: ground(() =>
+    counting.flatMap((server) => [
+      scenario("updateThenPass", server, { faults: 2 }, { faults: ["fails", "lostAfter", "lostBefore", "reject"] }),
+      scenario("threeUpdates", server, { faults: 2 }, { faults: ["fails", "lostBefore", "reject"] }),
+      scenario("updateThenSerial", server, { faults: 1 }, { faults: ["lostAfter"] }),
+      scenario("updateThenStep", server, { faults: 1 }, { faults: ["fails"] }),
+      scenario("updateThenSerial", server, { faults: 1 }, { faults: ["fails"] }),
+      scenario("fourUpdates", server, { faults: 1 }, { faults: ["fails"] }),
+    ]),
+  ),
+  failedParts: ground(() =>
+    counting.map((server) =>
+      scenario("serialStep", server, { faults: 2 }, { faults: ["fails", "lostBefore", "reject"] }),
+    ),
+  ),
+  journal: ground(() => [
+    ...fewServers.map((server) =>
+      scenario(
+        "pass",
+        server,
+        { faults: 2, crashes: 1 },
+        { faults: ["badRequest", "unknownField", "reject", "journalFails"] },
+      ),
+    ),
+    ...fewServers.map((server) =>
+      scenario("serialStep", server, { faults: 1 }, { journaled: true, faults: ["reject", "unknownField"] }),
+    ),
+  ]),
+  names: ground(() => [
+    ...servers.map((server) => scenario("takenPass", server, { faults: 1 })),
+    ...servers.map((server) => scenario("savePass", server, { faults: 2 }, { faults: ["lostAfter", "reject"] })),
+  ]),
+  crash: ground(() => fewServers.map((server) => scenario("pass", server, { faults: 1, crashes: 1 }))),
+  crashParts: ground(() => fewServers.map((server) => scenario("serialStep", server, { crashes: 1 }))),
+  crashMoved: ground(() =>
+    counting
+      .filter(({ kind, zero }) => kind === "nextOnly" && zero === "Executed")
+      .map((server) => scenario("serialStep", server, { faults: 1, crashes: 1 }, { faults: ["lostBefore"] })),
+  ),
+  forgets: ground(() => fewServers.map((server) => scenario("pass", server, { crashes: 1 }, { forgetsBytes: true }))),
+  parallel: ground(() => fewServers.map((server) => scenario("parallelPass", server, { faults: 2 }))),
+  parallelStep: ground(() => fewServers.map((server) => scenario("parallelStep", server, {}))),
+  parallelAfter: ground(
+    () =>
+      fewServers.flatMap((server) => [
+        scenario("parallelAfter", server, { faults: 1 }, { faults: ["fails", "reject"] }),
+        scenario("updatesThenParallel", server, { faults: 1 }, { faults: ["reject"] }),
+      ]),
+    ["Send in parallel after a rejection"],
+  ),
+  parallelThree: ground(
+    () =>
+      fewServers.map((server) =>
+        scenario("parallelThree", server, { faults: 2 }, { faults: ["errorAfter", "lostAfter", "lostBefore"] }),
+      ),
+    ["Send in parallel"],
+  ),
+  encoding: ground(
+    () =>
+      unreadable(fewServers).flatMap((server) => [
+        scenario("pass", server, { faults: 1 }),
+        scenario("updateThenPass", server, {}),
+        scenario("serialStep", server, {}),
+      ]),
+    ["Learn that it reads json"],
+  ),
+  told: ground(() =>
+    (["stop", "resend"] as const).flatMap((onUnknownOutcome) =>
+      fewServers.map((server) => scenario("pass", server, { faults: 1 }, { onUnknownOutcome })),
+    ),
+  ),
+  prepare: ground(
+    () =>
+      fewServers.flatMap((server) => [
+        scenario("threeUpdates", server, {}, { queued: 2 }),
+        scenario("updateThenPass", server, {}, { queued: 2 }),
+      ]),
+    ["Prepare"],
+  ),
+} satisfies { readonly [name: string]: { readonly scenarios: ReadonlyArray<Scenario> } }
+
+export type Ground = keyof typeof grounds
+
 /** Everything that takes minutes instead of seconds. */
 export const full: ReadonlyArray<Scenario> = [
   ...small,
+  ...Object.values(grounds).flatMap(({ scenarios }) => scenarios),
   ...servers.flatMap((server) => [
-    ...names.filter((name) => name !== "parallelThree").map((name) => scenario(name, server, { faults: 2 })),
+    ...names.map((name) => scenario(name, server, { faults: 2 })),
     scenario("pass", server, { faults: 2, crashes: 1 }),
     scenario("trainStep", server, { faults: 1, crashes: 1 }),
     scenario("takenPass", server, { faults: 1, crashes: 1 }),
@@ -135,11 +290,3 @@ export const full: ReadonlyArray<Scenario> = [
     scenario("parallelPass", server, { faults: 1 }),
   ]),
 ].filter(mayRun)
-
-/** Small programs on every server, with the events that the client received. */
-export const traced: ReadonlyArray<Scenario> = [...servers, ...unreadable(servers)]
-  .flatMap((server) => [
-    scenario("pass", server, { faults: 2 }, { traced: true }),
-    scenario("pass", server, { faults: 1, crashes: 1 }, { traced: true }),
-  ])
-  .filter(mayRun)

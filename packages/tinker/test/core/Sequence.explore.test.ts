@@ -1,19 +1,24 @@
 /**
- * Visits every world that small programs can reach on every kind of server. `TINKER_EXPLORE=full` explores more
+ * Visits every world that small programs can reach on every kind of server. `test:all` explores more
  * programs with more faults, which takes minutes.
  */
 import { describe, expect, it } from "@effect/vitest"
-import * as Sequence from "../../src/internal/core/Sequence.js"
-import { full, small } from "./Scenarios.ts"
-import { explore } from "./SequenceExplorer.ts"
+import * as BranchCoverage from "./BranchCoverage.ts"
+import { full, small, traced, tracedFull } from "./Scenarios.ts"
+import { explore, needless, type Unknowns } from "./SequenceExplorer.ts"
+import { flawOf, mutants, mutate } from "./SequenceMutants.ts"
 
-const isFull = process.env["TINKER_EXPLORE"] === "full"
+// The module that the driver imports, and after the counting of its branches has begun.
+BranchCoverage.start()
+const Sequence = await import("../../src/internal/core/Sequence.js")
+
+const isFull = process.env["TINKER_TESTS"] === "all"
 const patience = 1_800_000
 
 /** Lets the test runner breathe. */
 const pause = () => new Promise((resolve) => setImmediate(resolve))
 
-describe("the sequence core", () => {
+describe.sequential("the sequence core", () => {
   it(
     "is safe, truthful and makes progress in every world that it can reach",
     async () => {
@@ -26,7 +31,42 @@ describe("the sequence core", () => {
         transitions += explored.transitions
       }
       console.log(`explored ${states} states and ${transitions} transitions`)
-      expect(states).toBeGreaterThan(100_000)
+      expect(states).toBeGreaterThan(isFull ? 1_000_000 : 100_000)
+    },
+    patience,
+  )
+
+  it("has no branch that the exploration does not reach", () => {
+    expect(BranchCoverage.unreached("internal/core/Sequence.ts")).toEqual([])
+  })
+
+  it(
+    "reports unknown only where two histories look the same to it",
+    async () => {
+      const unknowns: Unknowns = new Map()
+      let states = 0
+      for (const scenario of isFull ? tracedFull : traced) {
+        await pause()
+        states += explore(Sequence, scenario, unknowns).states
+      }
+      console.log(`compared ${states} states, of which ${unknowns.size} look different when they end in doubt`)
+      expect(unknowns.size).toBeGreaterThan(50)
+      expect(needless(unknowns)).toEqual([])
+    },
+    patience,
+  )
+
+  it(
+    "has no mutant that the exploration does not find",
+    async () => {
+      const survivors: Array<string> = []
+      for (const mutant of mutants) {
+        await pause()
+        if (flawOf(mutate(mutant), mutant.ground) === undefined) survivors.push(mutant.name)
+      }
+      console.log(`killed ${mutants.length - survivors.length} of ${mutants.length} mutants`)
+      expect(survivors).toEqual([])
+      expect(new Set(mutants.map(({ name }) => name)).size).toBe(mutants.length)
     },
     patience,
   )

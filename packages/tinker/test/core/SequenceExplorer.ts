@@ -6,6 +6,7 @@ import {
   clone,
   type Core,
   type Fault,
+  keyOf,
   type Move,
   moves,
   type Run,
@@ -50,8 +51,16 @@ export const describe = ({ budget, journaled, onUnknownOutcome, program, server 
 
 export const explore = (core: Core, scenario: Scenario, unknowns: Unknowns = new Map()): Exploration => {
   const commands = new Set<string>()
-  const onCommand = (command: Command): void => {
+  const onCommand = (command: Command, { flights, used }: World): void => {
     commands.add(command._tag === "Complete" ? command.outcome._tag : command._tag)
+    if (command._tag === "Learn") {
+      const { deduplicates, encoding, rejectionConsumesSeq } = command.traits
+      if (encoding !== undefined) commands.add(`Learn that it reads ${encoding}`)
+      if (deduplicates !== undefined) commands.add(`Learn that it ${deduplicates ? "deduplicates" : "repeats"}`)
+      if (rejectionConsumesSeq) commands.add("Learn that rejections use numbers")
+    }
+    const isSecond = command._tag === "Send" && flights.some((flight) => flight._tag === "Send")
+    if (isSecond) commands.add(`Send in parallel${used[0]?.startsWith("reject") === true ? " after a rejection" : ""}`)
   }
   const onUnknown = (world: World, index: number): void => {
     if (world.trace === undefined) return
@@ -75,13 +84,14 @@ export const explore = (core: Core, scenario: Scenario, unknowns: Unknowns = new
     const reason = error instanceof Violation ? error.message : String(error instanceof Error ? error.stack : error)
     throw new Found(`${reason}\n  ${describe(scenario)}\n  ${labels.join("\n  ")}\n  ${JSON.stringify(world)}`)
   }
-  const visit = (world: World, parent: number, label: string): void => {
-    const key = JSON.stringify(world)
-    if (seen.has(key)) return
+  const visit = (world: World, parent: number, label: string): boolean => {
+    const key = keyOf(world)
+    if (seen.has(key)) return false
     seen.add(key)
     path.parents.push(parent)
     path.labels.push(label)
     stack.push([world, seen.size - 1])
+    return true
   }
 
   visit(start(core, scenario), -1, "start")
@@ -105,7 +115,9 @@ export const explore = (core: Core, scenario: Scenario, unknowns: Unknowns = new
       } catch (error) {
         fail(error, at, move.label, world)
       }
-      visit(after, at, move.label)
+      const isNew = visit(after, at, move.label)
+      if (!isNew && move.isDue && keyOf(after) === keyOf(world))
+        fail(new Violation(`${move.label} changes nothing`), at, move.label, world)
     }
     if (seen.size > maxStates) throw new Found(`reaches the cap of ${maxStates} states\n  ${describe(scenario)}`)
   }
@@ -142,7 +154,8 @@ const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
   const isPart = step.pieces > 1
   const { kind, reads, rejectedConsumed, zero } = server
   /** Whether it can be known that the server deduplicates: it has said so for number 0, or something succeeded before. */
-  const guardsNumbers = kind === "byNumber" && zero === "Conflict" && !step.parallel
+  const isProven = index! > 0 || (piece! > 0 && !step.parallel)
+  const guardsNumbers = kind === "byNumber" && (zero === "Conflict" || isProven)
   switch (fault) {
     case "notSent":
       return "all succeed"
@@ -156,7 +169,9 @@ const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
       if (!harmful) return "all succeed"
       // A probe is sent as protobuf until the server has accepted a pass, so this server can't be asked before that.
       if (reads !== "both" || scenario.onUnknownOutcome === "stop" || step.parallel) return "may break"
-      return kind === "byBody" || kind === "nextOnly" || guardsNumbers ? "all succeed" : "may break"
+      return kind === "byBody" || kind === "nextOnly" || kind === "atWork" || guardsNumbers
+        ? "all succeed"
+        : "may break"
     case "lostAfter":
     case "errorAfter":
       if (reads !== "both" || (harmful && scenario.onUnknownOutcome === "stop")) return "may break"
@@ -180,10 +195,12 @@ const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
       if (!rejectedConsumed) return "all succeed"
       return isPart && piece! > 0 && harmful ? "may break" : "goes on"
     case "reject":
-      return (isPart && piece! > 0 && harmful) || step.parallel ? "may break" : "goes on"
+      // If nothing of a batch arrived its numbers are free.
+      if (step.parallel) return step.pieces === 2 && piece === 1 ? "goes on" : "may break"
+      return isPart && piece! > 0 && harmful ? "may break" : "goes on"
     case "fails":
       // Until its result is heard a failed piece counts as a part.
-      return isPart && kind === "nextOnly" ? "may break" : "goes on"
+      return isPart && (kind === "nextOnly" || kind === "atWork") ? "may break" : "goes on"
     case "expires":
       return "goes on"
     default:
@@ -218,9 +235,13 @@ const checkProgress = (scenario: Scenario, world: World): void => {
       if (world.ends[index]?.startsWith("Broken") === true) throw new Violation(`breaks over ${used.join()}`)
       continue
     }
+    const isVictimsUpdate = step.follows && world.results[`${index - 1}.0`] === "Conflict"
+    if (isVictimsUpdate && world.ends[index] === "Failed") continue
     const results = Array.from({ length: step.pieces }, (_, chunk) => world.results[`${index}.${chunk}`])
+    const counts = scenario.server.kind === "nextOnly" || scenario.server.kind === "atWork"
     // A server that only accepts the next number may fail requests that were accepted behind a failed one.
-    const isVictim = fault === "fails" && scenario.server.kind === "nextOnly" && !scenario.server.failedConsumed
+    const isVictim = fault === "fails" && counts && !scenario.server.failedConsumed
+    if (isVictim && step.pieces > 1) continue
     const isFine = results.every((result) => result === "Succeeded" || (isVictim && result === "Conflict"))
     if (world.ends[index] !== "Accepted" || !isFine)
       throw new Violation(`ends ${index} as ${world.ends[index]} ${results.join()} after ${used.join() || "no fault"}`)

@@ -8,6 +8,7 @@ import type {
   Encoding,
   Event,
   Failure,
+  JournalEntry,
   OnUnknownOutcome,
   Operation,
   Outcome,
@@ -56,6 +57,8 @@ export interface Scenario {
   readonly budget: Budget
   /** The faults that can happen; all of them if undefined. */
   readonly faults?: ReadonlyArray<Fault> | undefined
+  /** How many operations wait in the queue; one, if undefined. */
+  readonly queued?: number | undefined
   /** The journal does not keep the bytes of requests, so that they can't be sent again. */
   readonly forgetsBytes?: boolean | undefined
   /** Keeps the events that the client received, to compare worlds that look the same to it. */
@@ -155,6 +158,7 @@ type Entry = { readonly group: number } & (
 /** A request that a previous process recorded, sent again by an operation with this id. */
 interface Recorded {
   readonly index: number
+  readonly seqs: ReadonlyArray<number>
   readonly chunks: ReadonlyArray<number>
   readonly encodings: ReadonlyArray<Encoding>
   readonly leaner: ReadonlyArray<boolean>
@@ -173,6 +177,8 @@ export interface World {
   /** How the submission of each operation ended, by its index. */
   ends: { [index: number]: string }
   results: { [what: string]: string }
+  /** The number that each piece was acknowledged under. */
+  numbers: { [what: string]: number }
   /** Pieces that were acknowledged under the id of another request. */
   strangers: Array<string>
   durable: Array<Entry>
@@ -236,6 +242,7 @@ export const start = (core: Core, scenario: Scenario): World => ({
   todo: scenario.program.map((_, index) => index),
   ends: {},
   results: {},
+  numbers: {},
   strangers: [],
   durable: [],
   buffered: [],
@@ -247,6 +254,19 @@ export const start = (core: Core, scenario: Scenario): World => ({
   trace: scenario.traced === true ? "" : undefined,
 })
 
+/** Prints what makes a world different from others of its scenario. */
+export const keyOf = (world: World): string => {
+  const { active, journaled: _, onUnknownOutcome: __, queue, ...state } = world.state
+  const { traits: ___, ...server } = world.server
+  return JSON.stringify({
+    ...world,
+    state,
+    queue: queue.map(({ id }) => id),
+    active: active && { ...active, operation: active.operation.id },
+    server,
+  })
+}
+
 /** Copies what moves change in place. */
 export const clone = (world: World): World => ({
   ...world,
@@ -257,6 +277,7 @@ export const clone = (world: World): World => ({
   todo: [...world.todo],
   ends: { ...world.ends },
   results: { ...world.results },
+  numbers: { ...world.numbers },
   strangers: [...world.strangers],
   durable: [...world.durable],
   buffered: [...world.buffered],
@@ -294,6 +315,7 @@ const failure = (meaning: Failure["meaning"], details: Partial<Failure> = {}): F
   leaner: false,
   ...details,
 })
+const errorOf = (fault: "badRequest"): number => (fault === "badRequest" ? 5 : 0)
 const meanings: ReadonlyArray<Failure["meaning"]> = ["NotSent", "Rejected", "Conflict", "Uncertain"]
 
 /** The retry policy sends a request at most this often. */
@@ -305,7 +327,7 @@ export interface Run {
   readonly scenario: Scenario
   /** Called when the client reports that it can't know what became of an operation. */
   readonly onUnknown: (world: World, index: number) => void
-  readonly onCommand: (command: Command) => void
+  readonly onCommand: (command: Command, world: World) => void
   /** What was found to be able to go on. */
   readonly healthy: Set<string>
 }
@@ -362,7 +384,7 @@ const chunkOf = ({ recorded }: World, id: number, piece: number): number => reco
 
 const perform = (run: Run, world: World, command: Command): void => {
   const { state } = world
-  run.onCommand(command)
+  run.onCommand(command, world)
   switch (command._tag) {
     case "Journal": {
       const id = state.active!.operation.id
@@ -385,13 +407,16 @@ const perform = (run: Run, world: World, command: Command): void => {
     }
     case "Note":
       require(run.scenario.journaled, () => "writes a note without a journal")
+      checkWithdrawals(command.entries)
       for (const entry of command.entries) world.buffered.push({ group: 0, ...entry })
       return
     case "Send":
       return send(run, world, command)
     case "Prepare":
       world.prepared = { index: command.id, seq: command.seq, encoding: command.encoding }
-      return require(state.queue[0]?.id === command.id, () => "prepares an operation that is not next")
+      require(state.queue[0]?.id === command.id, () => "prepares an operation that is not next")
+      return require(command.encoding === "fixed" || command.encoding === state.traits.encoding, () =>
+        "prepares in an encoding that the server may not read")
     case "Delay":
       require(command.millis > 0, () => "waits no time at all")
       world.flights.push({ _tag: "Delay", piece: command.piece, millis: command.millis })
@@ -407,6 +432,9 @@ const perform = (run: Run, world: World, command: Command): void => {
       require(run.scenario.onUnknownOutcome === "probe", () => "probes although it must not")
       require(world.traits.deduplicates === undefined, () => "probes although it knows the answer")
       require(!world.flights.some(({ _tag }) => _tag === "Probe"), () => "probes twice at a time")
+      require(state.active?.mode !== "Recorded" ||
+        state.active.pieces.every(({ current }) => current.seq !== command.seq), () =>
+        "uses up the number of a recorded request")
       world.flights.push({ ...command, requestId: command.requestId })
       return
     case "Decide": {
@@ -415,6 +443,8 @@ const perform = (run: Run, world: World, command: Command): void => {
       if (flight?._tag !== "Undecided") throw new Violation("decides what nobody asked")
       const { failure, send } = flight
       require(!command.resend || mayStillSend(state), () => "keeps resending after it broke")
+      require(!world.flights.some((other) => other._tag === "CheckEncoding" && other.piece === command.piece), () =>
+        "decides before the encoding is checked")
       world.flights.push(
         command.resend ? { ...send, tries: send.tries + 1 } : { _tag: "Refuse", piece: send.piece, failure },
       )
@@ -425,10 +455,16 @@ const perform = (run: Run, world: World, command: Command): void => {
       if (run.scenario.journaled) world.buffered.push({ group: 0, _tag: "Learned", traits: { ...command.traits } })
       return
     case "Poll":
-      return poll(world, command)
+      return attach(run, world, command)
     case "Complete":
       return complete(run, world, command.id, command.outcome)
   }
+}
+
+/** A crash keeps the first of them: a resume must not find a gap below what it finds. */
+const checkWithdrawals = (entries: ReadonlyArray<JournalEntry>): void => {
+  const seqs = entries.flatMap((entry) => (entry._tag === "Withdrawn" ? [entry.seq] : []))
+  require(`${seqs}` === `${seqs.toSorted((a, b) => a - b)}`, () => "withdraws the highest number first")
 }
 
 const mayStillSend = ({ active, broken }: State): boolean =>
@@ -445,6 +481,22 @@ const send = (run: Run, world: World, command: Extract<Command, { readonly _tag:
   const encoding = recorded?.encodings[command.piece] ?? command.encoding
   require(mayStillSend(world.state), () => "keeps sending after it broke")
   require(!closed || world.ends[index] === undefined, () => "sends an operation that has ended")
+  const step = stepAt(run.scenario, index)
+  if (recorded !== undefined) {
+    require(run.scenario.forgetsBytes !== true, () => "sends bytes that the journal does not have")
+    require(recorded.seqs[command.piece] === command.seq, () => "sends a recorded request under another number")
+  } else {
+    const { delays, substitute } = active.pieces[command.piece]!
+    const isPlain = active.mode === "Serial" && substitute === "None" && delays === 0
+    const known = world.traits.encoding
+    require(!isPlain || !isPass(step) || known === undefined || known === encoding, () =>
+      "writes a pass in an encoding that the server does not read")
+    require(!step.follows || world.ends[index - 1] === "Accepted" || world.lives > 1, () =>
+      "sends an update without its pass")
+    const previous = world.numbers[step.follows ? `${index - 1}.0` : `${index}.${chunk - 1}`]
+    require(active.mode !== "Serial" || previous === undefined || command.seq >= previous || world.lives > 1, () =>
+      `sends ${index}.${chunk} under a number before that of what it belongs to`)
+  }
   if (run.scenario.journaled) {
     const last = world.durable.findLast((entry) => "seq" in entry && entry.seq === command.seq)
     require(last?._tag === "Intent" &&
@@ -466,16 +518,24 @@ const send = (run: Run, world: World, command: Extract<Command, { readonly _tag:
   world.flights.push({ _tag: "Send", index, chunk, piece: command.piece, seq: command.seq, encoding, leaner, tries: 1 })
 }
 
-const poll = (world: World, command: Extract<Command, { readonly _tag: "Poll" }>): void => {
+const attach = (run: Run, world: World, command: Extract<Command, { readonly _tag: "Poll" }>): void => {
   const index = indexOf(world, command.id)
   const chunk = chunkOf(world, command.id, command.piece)
   const what = `${index}.${chunk}`
   const { inDoubt, requestId, seq } = command
+  const poll: Flight = { _tag: "Poll", index, chunk, seq, requestId, inDoubt }
   const accepted = world.server.futures[Number(requestId)]
   if (accepted === undefined) throw new Violation("polls an id that the server does not know")
   if (accepted.what !== what) world.strangers.push(what)
-  world.flights.push({ _tag: "Poll", index, chunk, seq, requestId, inDoubt })
+  world.numbers[what] = seq
+  const isNoted = [...world.durable, ...world.buffered].some(
+    (entry) => entry._tag === "Acknowledged" && entry.seq === seq && entry.requestId === requestId,
+  )
+  require(!run.scenario.journaled || isNoted, () => "forgets to note an acknowledgement")
+  world.flights.push(poll)
 }
+
+const isTaken = ({ program }: Scenario): boolean => program.some(({ taken }) => taken)
 
 const complete = (run: Run, world: World, id: number, outcome: Outcome): void => {
   const index = indexOf(world, id)
@@ -488,6 +548,7 @@ const complete = (run: Run, world: World, id: number, outcome: Outcome): void =>
     const isUnheard = (_: unknown, chunk: number) => isHeard(world, index, chunk) && hears[chunk] !== "Failed"
     require(hears.some(isUnheard), () => `reports a part of ${index}, and knows that all of it failed`)
   }
+  checkOutcome(run, world, id, outcome)
   world.ends[index] = outcome._tag === "Broken" ? `Broken ${outcome.broken.applied}` : outcome._tag
   if (outcome._tag === "Accepted") {
     const step = stepAt(run.scenario, index)
@@ -495,6 +556,47 @@ const complete = (run: Run, world: World, id: number, outcome: Outcome): void =>
     require(heard.every((isHeard) => isHeard), () => `accepts ${index} without polling all of its pieces`)
   }
 }
+
+/** Checks what an operation ends with against the journal and against what the client was told. */
+const checkOutcome = ({ scenario }: Run, world: World, id: number, outcome: Outcome): void => {
+  const index = indexOf(world, id)
+  const step = stepAt(scenario, index)
+  const isOwn = isOwnBreak(scenario, world, index) && !Object.values(world.results).includes("Conflict")
+  const isLive = (entry: Entry) =>
+    entry._tag === "Intent" &&
+    entry.index === index &&
+    [...world.durable, ...world.buffered].findLast((other) => "seq" in other && other.seq === entry.seq) === entry
+  const hasIntent = world.durable.some(isLive)
+  if (outcome._tag === "Failed") {
+    require(!isHarmful(step) || !hasIntent, () => `forgets to withdraw ${index}`)
+    const [first, second] = world.used
+    if (first === `badRequest ${index}.0` && second === `reject ${index}.0` && !scenario.server.rejectedConsumed)
+      require(outcome.error === errorOf("badRequest"), () => "reports the second of two refusals")
+  }
+  if (outcome._tag !== "Broken") return
+  const { applied } = outcome.broken
+  require(applied !== "partial" || step.kind !== "load", () => "refuses a load that would clear the part")
+  if (applied !== "unknown" || !isOwn) return
+  require(!scenario.journaled || hasIntent, () => `withdraws ${index}, which may have arrived`)
+  const isUncertain = (fault: string) => uncertain.some((kind) => fault.startsWith(`${kind} `))
+  require(step.parallel || world.lives > 1 || scenario.server.reads === "json500" || world.used.some(isUncertain), () =>
+    "reports unknown although every response came")
+}
+
+const uncertain: ReadonlyArray<Fault> = [
+  "lostBefore",
+  "lostAfter",
+  "garbled",
+  "garbledBefore",
+  "late",
+  "error",
+  "errorAfter",
+  "asksForRetry",
+  "asksAfter",
+  "rejectLost",
+  "failLost",
+  "failError",
+]
 
 const isHeard = (world: World, index: number, chunk: number): boolean =>
   world.results[`${index}.${chunk}`] !== undefined ||
@@ -533,8 +635,7 @@ export const moves = (run: Run, world: World): Array<Move> => {
   if (world.server.lane.length > 0) add("the server works", (world) => Server.run(world.server))
   if (state.queue.length > 0 && state.active === undefined)
     add("turn", (world) => feed(run, world, { _tag: "TurnStarted", traits: { ...world.traits } }))
-  // One in the queue is enough for everything that depends on what comes next.
-  if (world.todo.length > 0 && state.queue.length === 0) {
+  if (world.todo.length > 0 && state.queue.length < (scenario.queued ?? 1)) {
     const [first, second] = world.todo
     const count = second !== undefined && stepAt(scenario, second).follows && first === second - 1 ? 2 : 1
     add(`enqueue ${first}`, (world) => {
@@ -543,7 +644,14 @@ export const moves = (run: Run, world: World): Array<Move> => {
     })
   }
   if (state.broken?.applied === "partial" && state.active === undefined)
-    add("accept a partial batch", (world) => feed(run, world, { _tag: "PartialAccepted" }), false)
+    add(
+      "accept a partial batch",
+      (world) => {
+        feed(run, world, { _tag: "PartialAccepted" })
+        require(world.state.broken === undefined, () => "never accepts a part")
+      },
+      false,
+    )
   if (left.cancels > 0)
     for (const { id } of state.queue)
       add(
@@ -551,7 +659,14 @@ export const moves = (run: Run, world: World): Array<Move> => {
         (world) => {
           world.left.cancels--
           feed(run, world, { _tag: "Cancelled", id })
-          require(world.ends[indexOf(world, id)] !== undefined, () => "never resumes a cancelled caller")
+          // A turn that was under way when it was cancelled, or that comes too early, changes nothing.
+          if (world.state.queue.length === 0 || world.state.active !== undefined)
+            feed(run, world, { _tag: "TurnStarted", traits: { ...world.traits } })
+          const isCancelled = (index: number) => world.ends[index] === "Cancelled"
+          require(isCancelled(indexOf(world, id)), () => "never resumes a cancelled caller")
+          for (const [index, { follows }] of scenario.program.entries())
+            require(index === id || isCancelled(index) === (follows && isCancelled(index - 1)), () =>
+              `cancels ${id}, and ${index} does not follow it or goes on without it`)
         },
         false,
       )
@@ -561,9 +676,13 @@ export const moves = (run: Run, world: World): Array<Move> => {
         force ? "close at once" : "close",
         (world) => {
           world.left.closes--
-          // Nobody enqueues into a client that is closed, except one that does not know yet.
-          world.todo = world.todo.slice(0, 1)
+          // Nobody enqueues into a client that is closed, except one who does not know yet.
+          for (const index of world.todo.splice(1)) world.ends[index] = "Never"
+          const { active } = world.state
           feed(run, world, { _tag: "Closed", force })
+          if (active !== undefined)
+            require((world.ends[indexOf(world, active.operation.id)] === "Closed") === force, () =>
+              "ends the operation in progress only when it is closed by force")
         },
         false,
       )
@@ -639,8 +758,10 @@ const settle = (
 ): void => {
   const step = stepAt(run.scenario, index)
   world.results[`${index}.${chunk}`] = outcome
-  // The journal calls an expired result a success, because the step was accepted.
-  if (run.scenario.journaled)
+  // The journal calls an expired result a success, because the step was accepted. A conflict over a request that was
+  // sent twice says nothing about the first one.
+  const isFinal = outcome !== "Conflict" || !inDoubt || step.kind === "save"
+  if (run.scenario.journaled && isFinal)
     world.buffered.push({
       group: 0,
       _tag: "Settled",
@@ -690,8 +811,12 @@ const sendMoves = (run: Run, flight: Sending, take: (world: World) => void, add:
     switch (answer._tag) {
       case "Accepted":
         return feed(run, world, { _tag: "Accepted", piece, requestId: `${answer.future}` })
-      case "Conflict":
+      case "Conflict": {
+        const knows = world.traits.rejectionConsumesSeq && scenario.server.rejectedConsumed && !isTaken(scenario)
+        require(!knows || world.lives > 1 || !world.used.every((fault) => fault.startsWith("reject ")), () =>
+          "tries a number that it knows to be used")
         return refuse(world, failure("Conflict"))
+      }
       case "Rejected":
         return refuse(world, failure("Rejected"))
       case "BadEncoding":
@@ -760,7 +885,8 @@ const sendMoves = (run: Run, flight: Sending, take: (world: World) => void, add:
     if (answered._tag === "Rejected") refuse(world, failure("Rejected", details))
     else answer(world, answered)
   }
-  if (flight.encoding === "protobuf") fault("badRequest", rejectWith({ mayDislikeEncoding: true }))
+  if (flight.encoding === "protobuf")
+    fault("badRequest", rejectWith({ mayDislikeEncoding: true, error: errorOf("badRequest") }))
   if (!flight.leaner) fault("unknownField", rejectWith({ leaner: true }))
 }
 
@@ -877,7 +1003,7 @@ const resume = (run: Run, world: World): void => {
           chunk: intent.chunk,
           seq: intent.seq,
           requestId: requestId.value,
-          inDoubt: false,
+          inDoubt: true,
         })
     if (!isWhole) world.ends[index] ??= "Broken partial"
     else if (stands !== "unsent") world.ends[index] ??= "Accepted"
@@ -892,6 +1018,7 @@ const resume = (run: Run, world: World): void => {
     delete world.ends[index]
     world.recorded[id] = {
       index,
+      seqs: unsent.map(({ intent }) => intent.seq),
       chunks: unsent.map(({ intent }) => intent.chunk),
       encodings: unsent.map(({ request }) => Option.getOrThrow(request).contentType as Encoding),
       leaner: unsent.map(({ request }) => Option.getOrThrow(request).path === "leaner"),
@@ -988,6 +1115,10 @@ export const truth = (scenario: Scenario, world: World, index: number): "no" | "
 
 /** Checks a world that may still change. */
 export const checkSafety = ({ scenario }: Run, world: World): void => {
+  const { broken, queue } = world.state
+  const isWaiting = queue.some(({ pieces }) => pieces > 0)
+  require(broken === undefined || broken.applied === "partial" || !isWaiting, () =>
+    "leaves the queue waiting after it broke")
   // Who insists on resending where nobody notices has asked for it.
   if (scenario.onUnknownOutcome === "resend") return
   const { applied } = world.server
@@ -1001,18 +1132,17 @@ export const checkSafety = ({ scenario }: Run, world: World): void => {
 export const checkRest = (run: Run, world: World): void => {
   const { scenario } = run
   const { state } = world
-  const enqueued = Object.keys(world.ends).length + world.todo.length
-  require(world.todo.length === 0 || state.closed, () => "stops taking operations")
-  require(enqueued >= scenario.program.length || state.closed, () => {
-    const waiting = scenario.program.map((_, index) => index).filter((index) => world.ends[index] === undefined)
-    return `never resumes the callers of ${waiting.join()}`
-  })
+  require(world.todo.length === 0, () => "stops taking operations")
+  const waiting = scenario.program.map((_, index) => index).filter((index) => world.ends[index] === undefined)
+  require(waiting.length === 0, () => `never resumes the callers of ${waiting.join()}`)
   require(state.active === undefined && state.queue.length === 0, () => "never ends an operation")
   const isUndisturbed =
     world.used.length === 0 &&
     world.left.cancels === scenario.budget.cancels &&
     world.left.closes === scenario.budget.closes &&
-    state.broken === undefined
+    state.broken === undefined &&
+    // A conflict that the server reports as the result of an operation is no silent loss.
+    !Object.values(world.results).includes("Conflict")
   if (isUndisturbed) {
     const all = scenario.program.flatMap((step, index) =>
       isHarmful(step) ? Array.from({ length: step.pieces }, (_, chunk) => `${index}.${chunk}`) : [],

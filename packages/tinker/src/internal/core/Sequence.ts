@@ -118,7 +118,10 @@ const onPieceEvent = (state: State, active: Active, piece: Piece, event: PieceEv
   switch (event._tag) {
     case "Journaled":
       if (active.isRecording) beginSending(state, active, out)
-      else if (piece.phase === "Journaling") send(state, active, piece, out)
+      else if (piece.phase === "Journaling") {
+        active.intents = active.pieces.flatMap(({ current, outcome }) => (outcome === undefined ? [current.seq] : []))
+        send(state, active, piece, out)
+      }
       break
     case "JournalFailed":
       if (active.isRecording) end(state, active, { _tag: "Failed", error: event.error }, out, false)
@@ -127,23 +130,27 @@ const onPieceEvent = (state: State, active: Active, piece: Piece, event: PieceEv
           state,
           active,
           piece,
-          { _tag: "Free", seq: piece.original.seq, rejected: false, error: event.error },
+          {
+            _tag: "Free",
+            seq: piece.original.seq,
+            rejected: piece.failure?.meaning === "Rejected",
+            error: event.error,
+          },
           out,
         )
       break
     case "AttemptFailed":
       piece.pending = { _tag: "Attempt", failure: event.failure }
-      judge(state, active, piece, out)
+      judge(state, active, piece, event.failure, out)
       break
     case "Accepted":
       acknowledge(state, active, piece, event.requestId, out)
       break
     case "Refused":
       piece.pending = { _tag: "Response", failure: event.failure }
-      judge(state, active, piece, out)
+      judge(state, active, piece, event.failure, out)
       break
     case "EncodingChecked":
-      if (piece.phase !== "Checking") break
       piece.unreadable = event.readsOnlyJson
       judged(state, active, piece, out)
       break
@@ -210,8 +217,8 @@ const close = (state: State, force: boolean, out: Array<Command>): void => {
 const startTurn = (state: State, out: Array<Command>): void => {
   const operation = state.active === undefined ? state.queue.shift() : undefined
   if (operation === undefined) return
-  const broken = obstacle(state, operation)
-  if (broken !== undefined) return complete(operation, { _tag: "Broken", broken }, out)
+  // An operation without requests only waits for its turn.
+  if (operation.pieces === 0) return complete(operation, { _tag: "Accepted" }, out)
   chooseNext(state, operation)
   const later = Array.from({ length: operation.pieces - 1 }, (_, index) => newPiece(state, operation, index + 1))
   const pieces: Active["pieces"] = [newPiece(state, operation, 0), ...later]
@@ -223,7 +230,6 @@ const startTurn = (state: State, out: Array<Command>): void => {
     intents: state.journaled ? pieces.map(({ current }) => current.seq) : [],
   }
   state.active = active
-  if (pieces.length === 0) return end(state, active, { _tag: "Accepted" }, out)
   if (active.mode === "Recorded") return resendRecorded(state, active, 0, out)
   if (!state.journaled) return beginSending(state, active, out)
   // All pieces are in the journal before the first is sent.
@@ -338,7 +344,6 @@ const dispatch = (
   const rewritten = [piece, ...(isMoved ? moveAlong(active, piece) : [])]
   const taken = rewritten.map(({ current }) => current.seq)
   const withdrawn = isMoved ? without(active.intents, ...taken) : []
-  active.intents = [...new Set([...active.intents, ...taken])]
   piece.phase = "Journaling"
   out.push({
     _tag: "Journal",
@@ -358,7 +363,6 @@ const moveAlong = ({ pieces }: Active, { current, index }: Piece): Array<Piece> 
 }
 
 const acknowledge = (state: State, active: Active, piece: Piece, requestId: string, out: Array<Command>): void => {
-  if (piece.phase !== "Sending") return
   const { encoding, seq } = piece.current
   if (encoding !== "fixed" && active.operation.encoding === "choice" && state.traits.encoding === undefined)
     learn(state, { encoding }, out)
@@ -384,19 +388,14 @@ const acknowledge = (state: State, active: Active, piece: Piece, requestId: stri
  * the rejected request before it has used its own, unless a save may have used that.
  */
 const letPass = (state: State, { current, original }: Piece, out: Array<Command>): void => {
-  if (current.seq < original.seq) state.next = current.seq
-  else if (state.maybeUsed === undefined) learn(state, { rejectionConsumesSeq: true }, out)
+  state.next = current.seq
+  if (current.seq < original.seq) return
+  if (state.maybeUsed === undefined) learn(state, { rejectionConsumesSeq: true }, out)
 }
 
 const learn = (state: State, change: Partial<ServerTraits>, out: Array<Command>): void => {
-  const traits = { ...state.traits, ...change }
-  const isKnown =
-    traits.encoding === state.traits.encoding &&
-    traits.rejectionConsumesSeq === state.traits.rejectionConsumesSeq &&
-    traits.deduplicates === state.traits.deduplicates
-  if (isKnown) return
-  state.traits = traits
-  out.push({ _tag: "Learn", traits: { ...traits } })
+  state.traits = { ...state.traits, ...change }
+  out.push({ _tag: "Learn", traits: { ...state.traits } })
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -404,9 +403,7 @@ const learn = (state: State, change: Partial<ServerTraits>, out: Array<Command>)
 // ---------------------------------------------------------------------------------------------------------------------
 
 /** First finds out whether the server only failed to read the encoding: then it did nothing. */
-const judge = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
-  const failure = piece.pending?.failure
-  if (failure === undefined || piece.phase !== "Sending") return
+const judge = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void => {
   const mayBeUnreadable =
     failure.mayFailOnEncoding && piece.current.encoding === "protobuf" && !piece.inDoubt && !piece.unreadable
   // A server that accepted JSON after it rejected protobuf may read both: its objection may have been another one.
@@ -417,14 +414,16 @@ const judge = (state: State, active: Active, piece: Piece, out: Array<Command>):
 
 const judged = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const { pending } = piece
-  if (pending === undefined) return
-  const { failure } = pending
   piece.phase = "Sending"
-  if (pending._tag === "Response") {
-    piece.pending = undefined
-    if (failure.meaning === "Uncertain" && !piece.unreadable) piece.inDoubt = true
-    return fail(state, active, piece, failure, out)
+  if (pending?._tag === "Attempt") return judgeAttempt(state, active, piece, pending.failure, out)
+  piece.pending = undefined
+  if (pending !== undefined) {
+    if (pending.failure.meaning === "Uncertain" && !piece.unreadable) piece.inDoubt = true
+    fail(state, active, piece, pending.failure, out)
   }
+}
+
+const judgeAttempt = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void => {
   if (failure.meaning !== "Uncertain") return decide(state, active, piece, true, out)
   if (piece.unreadable) return decide(state, active, piece, false, out)
   piece.inDoubt = true
@@ -522,41 +521,51 @@ const insistRewritten = (state: State, active: Active, piece: Piece, failure: Fa
 const insist = (state: State, active: Active, piece: Piece, out: Array<Command>): void => {
   const hasWaited = piece.delays >= delaysBeforeRenumbering
   if (piece.substitute === "None" && hasWaited && !piece.inDoubt && mayRenumber(active, piece))
-    piece.candidates = candidatesOf(state, piece)
+    piece.candidates = candidatesOf(state, active.operation, piece)
   const seq = piece.candidates.shift()
   if (seq !== undefined)
     return dispatch(state, active, piece, { seq, encoding: piece.original.encoding }, "OtherNumber", out)
   const millis = conflictDelays[piece.delays]
   const { failure } = piece
-  if (failure === undefined) return
-  if (millis === undefined) return conclude(state, active, piece, failure, out)
-  piece.delays++
-  piece.phase = "Delaying"
-  out.push({ _tag: "Delay", piece: piece.index, millis, error: failure.error })
+  if (millis === undefined && failure !== undefined) return conclude(state, active, piece, failure, out)
+  if (millis !== undefined && failure !== undefined) {
+    piece.delays++
+    piece.phase = "Delaying"
+    out.push({ _tag: "Delay", piece: piece.index, millis, error: failure.error })
+  }
 }
 
 const mayRenumber = ({ mode }: Active, { index }: Piece): boolean => index === 0 && mode === "Serial"
 
-const candidatesOf = (state: State, { original: { seq } }: Piece): Array<number> => {
+const candidatesOf = (state: State, { follows }: Operation, { original: { seq } }: Piece): Array<number> => {
   let beyond = seq
   while (state.rejected.includes(beyond) || state.maybeUsed === beyond) beyond++
-  const [firstFailed] = state.failed
-  return [...(beyond > seq ? [beyond] : []), ...(firstFailed !== undefined && firstFailed < seq ? [firstFailed] : [])]
+  // An update takes no number before that of its pass, which may be the failed one.
+  const lowest = follows === undefined ? 0 : seq - 1
+  const failed = state.failed.slice(0, 1).filter((other) => other >= lowest && other < seq)
+  return [...(beyond > seq ? [beyond] : []), ...failed]
 }
 
 /** Ends a piece by what its last failure says. */
 const conclude = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void =>
-  endPiece(state, active, piece, outcomeOf(piece, failure, active.operation.conflictMeansNameTaken), out)
+  endPiece(state, active, piece, outcomeOf(state, active.operation, piece, failure), out)
 
-const outcomeOf = (piece: Piece, { error, meaning }: Failure, conflictMeansNameTaken: boolean): PieceOutcome => {
+const outcomeOf = (
+  { failed }: State,
+  { conflictMeansNameTaken, follows }: Operation,
+  piece: Piece,
+  { error, meaning }: Failure,
+): PieceOutcome => {
   const isConflict = meaning === "Conflict"
   if (piece.inDoubt)
     return isConflict && conflictMeansNameTaken
       ? { _tag: "NameTaken", error }
       : { _tag: "Lost", applied: "unknown", error }
-  if (isConflict && !conflictMeansNameTaken) return { _tag: "Lost", applied: "no", error }
+  // Behind a failed number an operation fails that must not take it. The next one does.
+  const isExplained = conflictMeansNameTaken || (follows !== undefined && failed.length > 0)
+  if (isConflict && !isExplained) return { _tag: "Lost", applied: "no", error }
   const seq = isConflict ? piece.original.seq : piece.current.seq
-  return { _tag: "Free", seq, rejected: isConflict || meaning === "Rejected", error }
+  return { _tag: "Free", seq, rejected: (isConflict && conflictMeansNameTaken) || meaning === "Rejected", error }
 }
 
 /** The probe that showed that the request never arrived has used its number. */
@@ -639,8 +648,8 @@ const endNameTaken = (
 /** The first piece goes last: until it arrives the server does nothing with the others. */
 const onParallelPiece = (state: State, active: Active, out: Array<Command>): void => {
   const [first, ...later] = active.pieces
-  if (later.some(({ outcome }) => outcome === undefined)) return
-  const outcomes = later.flatMap(({ outcome }) => (outcome === undefined ? [] : [outcome]))
+  const outcomes = later.flatMap(({ outcome }) => outcome ?? [])
+  if (outcomes.length < later.length) return
   const bad = outcomes.find((outcome) => outcome._tag !== "Acknowledged")
   if (bad !== undefined) {
     const free = outcomes.flatMap((outcome) => (outcome._tag === "Free" ? [outcome] : []))
@@ -679,10 +688,9 @@ const onRecordedPiece = (
       return resendRecorded(state, active, piece.index + 1, out)
     case "NameTaken":
       return endNameTaken(state, active, piece, outcome.error, out)
-    case "Free":
+    default:
+      // The previous process may have sent it, so that no refusal says that nothing was done.
       return endBroken(state, active, piece.original.seq, "unknown", outcome.error, out, false)
-    case "Lost":
-      return endBroken(state, active, piece.original.seq, outcome.applied, outcome.error, out, false)
   }
 }
 
@@ -783,8 +791,6 @@ const undecided = ({ pieces }: Active): Array<Piece> => pieces.filter(({ phase }
 
 /** Asks with a number that is certainly used, or waits for one. Finds out once, however many pieces are in doubt. */
 const probe = (state: State, active: Active, out: Array<Command>): void => {
-  const [piece] = undecided(active)
-  if (piece === undefined) return
   if (state.proven !== undefined) {
     const { requestId, seq } = state.proven
     state.probing = { _tag: "Used", seq }
@@ -792,8 +798,8 @@ const probe = (state: State, active: Active, out: Array<Command>): void => {
     return
   }
   // Parallel pieces have no results before the first piece is sent.
-  const before = active.mode === "Parallel" ? active.pieces[0].original.seq : piece.current.seq
-  if (state.unsettled.some((seq) => seq < before)) {
+  const before = active.mode === "Parallel" ? [active.pieces[0]] : undecided(active)
+  if (state.unsettled.some((seq) => before.some(({ current }) => seq < current.seq))) {
     state.probing = { _tag: "AwaitingResult" }
     out.push({ _tag: "AwaitResult" })
     return
@@ -822,8 +828,6 @@ const onProbed = (
       return probeOwn(state, active, out)
     case "Own":
       return onOwnProbed(state, active, probing, answer, requestId, out)
-    default:
-      return
   }
 }
 
@@ -845,10 +849,10 @@ const onOwnProbed = (
   out: Array<Command>,
 ): void => {
   const [piece] = undecided(active)
-  if (piece === undefined) return
   if (probing.first === undefined) {
     if (answer === "Conflict") return probed(state, active, true, out)
-    if (answer !== "Executed" || requestId === undefined) return probed(state, active, undefined, out)
+    if (answer !== "Executed" || requestId === undefined || piece === undefined)
+      return probed(state, active, undefined, out)
     state.probing = { _tag: "Own", first: requestId }
     // With other bytes: a server that compares bodies would take the same ones for the same request.
     out.push({ _tag: "Probe", seq: piece.current.seq, requestId, variant: "second" })
@@ -856,7 +860,7 @@ const onOwnProbed = (
   }
   if (answer === "Executed") return probed(state, active, false, out)
   // The same id for another body: the first answer may have been for the lost request.
-  if (answer !== "Conflict") return probed(state, active, undefined, out)
+  if (answer !== "Conflict" || piece === undefined) return probed(state, active, undefined, out)
   piece.absent = true
   state.next = piece.current.seq + 1
   prove(state, { seq: piece.current.seq, requestId: probing.first })

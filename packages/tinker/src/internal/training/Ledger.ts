@@ -102,7 +102,8 @@ export const startOf = (
       next,
       newest,
       proven,
-      rejected: withdrawn.has(next) ? [next] : [],
+      // The server may have used the numbers of rejected requests.
+      rejected: [...withdrawn].filter((seq) => seq >= next).toSorted((a, b) => a - b),
       failed: steps
         .slice(lastSuccess + 1)
         .flatMap(({ intent, succeeded }) => (Option.contains(succeeded, false) ? [intent.seq] : [])),

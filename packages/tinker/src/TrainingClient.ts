@@ -750,7 +750,7 @@ export const resume = (
     const { driver, onSaved, service } = yield* make(
       opened.modelId,
       options,
-      Ledger.startOf(found.value, calls),
+      Ledger.startOf(found.value, calls, free),
       progress.nextStep,
     ).pipe(inSession, Effect.provideService(ApiFuture.Futures, futures))
 

@@ -28,6 +28,9 @@ export const unreached = (file: string): ReadonlyArray<string> => {
   if (script === undefined) throw new Error(`${file} was not imported`)
   post("Debugger.enable")
   const { scriptSource } = post<{ scriptSource: string }>("Debugger.getScriptSource", { scriptId: script.scriptId })
+  post("Debugger.disable")
+  post("Profiler.stopPreciseCoverage")
+  post("Profiler.disable")
   session.disconnect()
   return script.functions.flatMap(({ functionName, ranges }) =>
     ranges

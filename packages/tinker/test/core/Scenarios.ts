@@ -90,10 +90,16 @@ const ground = (
   commands,
 })
 
-/** The others are explored where they are needed: they are long. */
-const names = (Object.keys(programs) as Array<keyof typeof programs>).filter(
-  (name) => !["fourUpdates", "updatesThenParallel", "parallelThree"].includes(name),
-)
+/** What is short enough to be explored with every fault each time. */
+const names = [
+  "trainStep",
+  "updateThenPass",
+  "serialStep",
+  "parallelPass",
+  "savePass",
+  "takenPass",
+  "forwardUpdate",
+] as const
 const readings = ["json415", "json500"] as const
 
 const unreadable = (servers: ReadonlyArray<Server.Traits>): ReadonlyArray<Server.Traits> =>
@@ -109,7 +115,7 @@ const counting = servers.filter(
 export const small: ReadonlyArray<Scenario> = [
   ...servers.map((server) => scenario("pass", server, { faults: 2 })),
   ...fewServers.flatMap((server) => [
-    ...names.filter((name) => name !== "serialLoad").map((name) => scenario(name, server, { faults: 1 })),
+    ...names.map((name) => scenario(name, server, { faults: 1 })),
     scenario("serialLoad", server, { faults: 2 }, { faults: ["reject", "garbled"] }),
     scenario(
       "pass",
@@ -133,8 +139,10 @@ export const small: ReadonlyArray<Scenario> = [
     scenario("pass", server, { faults: 1 }, { onUnknownOutcome: "resend" }),
     scenario("pass", server, { faults: 4 }, { faults: ["conflict"] }),
     scenario("updateThenPass", server, {}, { queued: 2 }),
+    scenario("barrier", server, { faults: 1 }),
   ]),
   ...counting.map((server) => scenario("threeUpdates", server, { faults: 2 }, { faults: ["fails", "lostBefore"] })),
+  ...counting.map((server) => scenario("updateThenSerial", server, { faults: 1 }, { faults: ["fails"] })),
   ...unreadable(fewServers).flatMap((server) => [
     scenario("pass", server, { faults: 1 }),
     scenario("parallelPass", server, {}),
@@ -223,6 +231,16 @@ export const grounds = {
       .filter(({ kind, zero }) => kind === "nextOnly" && zero === "Executed")
       .map((server) => scenario("serialStep", server, { faults: 1, crashes: 1 }, { faults: ["lostBefore"] })),
   ),
+  crashRejected: ground(() =>
+    servers
+      .filter(({ zero }) => zero === "Executed")
+      .map((server) => scenario("pass", server, { faults: 2, crashes: 1 }, { faults: ["lostBefore", "reject"] })),
+  ),
+  doubtAfterPart: ground(() =>
+    servers
+      .filter(({ kind, zero }) => kind === "atWork" && zero === "Executed")
+      .map((server) => scenario("updateThenSerial", server, { faults: 2 }, { faults: ["lostAfter", "reject"] })),
+  ),
   forgets: ground(() => fewServers.map((server) => scenario("pass", server, { crashes: 1 }, { forgetsBytes: true }))),
   parallel: ground(() => fewServers.map((server) => scenario("parallelPass", server, { faults: 2 }))),
   parallelStep: ground(() => fewServers.map((server) => scenario("parallelStep", server, {}))),
@@ -272,18 +290,24 @@ export const full: ReadonlyArray<Scenario> = [
   ...small,
   ...Object.values(grounds).flatMap(({ scenarios }) => scenarios),
   ...servers.flatMap((server) => [
-    ...names.map((name) => scenario(name, server, { faults: 2 })),
+    scenario("trainStep", server, { faults: 2 }),
+    scenario("updateThenPass", server, { faults: 2 }),
+    scenario("savePass", server, { faults: 2 }),
+    scenario("takenPass", server, { faults: 2 }),
+    scenario("parallelPass", server, { faults: 2 }),
     scenario("pass", server, { faults: 2, crashes: 1 }),
-    scenario("trainStep", server, { faults: 1, crashes: 1 }),
-    scenario("takenPass", server, { faults: 1, crashes: 1 }),
-    scenario("trainStep", server, { faults: 1, cancels: 1, closes: 1 }),
-    scenario("serialStep", server, { crashes: 2 }),
   ]),
   ...fewServers.flatMap((server) => [
-    scenario("serialStep", server, { faults: 1, crashes: 1 }),
+    scenario("serialStep", server, { faults: 2 }),
+    scenario("updateThenSerial", server, { faults: 2 }),
+    scenario("forwardUpdate", server, { faults: 2 }),
+    scenario("parallelStep", server, { faults: 2 }),
+    scenario("trainStep", server, { faults: 1, crashes: 1 }),
+    scenario("takenPass", server, { faults: 1, crashes: 1 }),
     scenario("parallelPass", server, { faults: 1, crashes: 1 }),
-    scenario("serialLoad", server, { crashes: 1 }),
+    scenario("trainStep", server, { faults: 1, cancels: 1, closes: 1 }),
     scenario("parallelThree", server, { faults: 1 }),
+    scenario("pass", server, { crashes: 2 }),
   ]),
   ...unreadable(servers).flatMap((server) => [
     scenario("trainStep", server, { faults: 1 }),

@@ -289,6 +289,7 @@ export const clone = (world: World): World => ({
 const cloneState = (state: State): State => ({
   ...state,
   rejected: [...state.rejected],
+  maybeUsed: [...state.maybeUsed],
   failed: [...state.failed],
   unsettled: [...state.unsettled],
   queue: [...state.queue],
@@ -371,7 +372,8 @@ const observe = (world: World, event: Event): void => {
       world.trace += `${JSON.stringify({ ...event, requestId: undefined })};`
       break
     default:
-      world.trace += `${JSON.stringify(event)};`
+      // The rules do not look into errors either.
+      world.trace += `${JSON.stringify(event, (key, value: unknown) => (key === "error" ? undefined : value))};`
   }
 }
 
@@ -570,7 +572,8 @@ const checkOutcome = ({ scenario }: Run, world: World, id: number, outcome: Outc
   if (outcome._tag === "Failed") {
     require(!isHarmful(step) || !hasIntent, () => `forgets to withdraw ${index}`)
     const [first, second] = world.used
-    if (first === `badRequest ${index}.0` && second === `reject ${index}.0` && !scenario.server.rejectedConsumed)
+    const isPlain = scenario.server.reads === "both" && !scenario.server.rejectedConsumed
+    if (first === `badRequest ${index}.0` && second === `reject ${index}.0` && isPlain)
       require(outcome.error === errorOf("badRequest"), () => "reports the second of two refusals")
   }
   if (outcome._tag !== "Broken") return
@@ -934,6 +937,9 @@ const probeMoves = (
   }
   const what = `probe ${seq}`
   add(`${what} ${variant}`, (world) => answer(world, submit(world)))
+  // A probe under the number in doubt because that of number 0 failed, and a crash before its answer: three mishaps at
+  // once. A server that looks at numbers only then takes the resumed request for the probe, and nobody can tell.
+  if (run.scenario.server.kind === "byNumber" && run.scenario.budget.crashes > 0) return
   withFault("lostBefore", what, (world) => probed(world, "Unknown"))
   withFault("lostAfter", what, (world) => {
     submit(world)
@@ -983,7 +989,7 @@ const resume = (run: Run, world: World): void => {
   for (const seq of free) world.durable.push({ group: 0, _tag: "Withdrawn", seq })
   world.traits = { ...core.noTraits }
   for (const entry of world.durable) if (entry._tag === "Learned") world.traits = { ...entry.traits }
-  const { sequence } = startOf(found, calls)
+  const { sequence } = startOf(found, calls, free)
   world.state = core.initial({ journaled: true, onUnknownOutcome: scenario.onUnknownOutcome }, sequence)
   if (world.trace !== undefined)
     world.trace = `${JSON.stringify(world.durable.map((entry) => ({ ...entry, requestId: undefined })))};`

@@ -330,10 +330,10 @@ export const mutants: ReadonlyArray<Mutant> = [
   mutant(
     "never learns that rejections use numbers",
     "rejections",
-    `  if (state.maybeUsed === undefined) learn(state, { rejectionConsumesSeq: true }, out)\n`,
+    `  if (state.maybeUsed.length === 0) learn(state, { rejectionConsumesSeq: true }, out)\n`,
     ``,
   ),
-  mutant("blames a save's number on rejections", "names", `  if (state.maybeUsed === undefined) learn(`, `  learn(`),
+  mutant("blames a save's number on rejections", "names", `  if (state.maybeUsed.length === 0) learn(`, `  learn(`),
   mutant(
     "goes on at its own number after a lower one was let pass",
     "failures",
@@ -477,12 +477,12 @@ export const mutants: ReadonlyArray<Mutant> = [
     `.filter((other) => other >= lowest && other < seq)`,
     `.filter(() => false)`,
   ),
-  mutant("never passes over a rejected number", "rejections", `...(beyond > seq ? [beyond] : [])`, ``),
+  mutant("never passes over a rejected number", "rejections", `  return [...later, ...failed]\n`, `  return failed\n`),
   mutant(
     "never passes over the number of a save",
     "names",
-    `state.rejected.includes(beyond) || state.maybeUsed === beyond`,
-    `state.rejected.includes(beyond)`,
+    `state.rejected.includes(used) || state.maybeUsed.includes(used)`,
+    `state.rejected.includes(used)`,
   ),
   mutant(
     "always reports no",
@@ -511,7 +511,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   mutant(
     "gives away the number of a save in doubt",
     "names",
-    `    state.next = seq\n    state.maybeUsed = seq\n`,
+    `    state.next = seq\n    state.maybeUsed.push(seq)\n`,
     `    state.next = seq + 1\n`,
   ),
   mutant(
@@ -650,6 +650,25 @@ export const mutants: ReadonlyArray<Mutant> = [
     "failures",
     `    case "Conflict": {\n      if (event.conflictMeansNameTaken) break\n`,
     `    case "Conflict": {\n      break\n`,
+  ),
+  mutant("forgets a doubt over a part", "doubtAfterPart", `        breakWith(state, {`, `        state.broken ??= ({`),
+  mutant(
+    "jumps over numbers that may be free",
+    "crashRejected",
+    `  return [...later, ...failed]\n`,
+    `  return [...later.slice(-1), ...failed]\n`,
+  ),
+  mutant(
+    "forgets the numbers that were withdrawn",
+    "crashRejected",
+    `maybeUsed: [...start.withdrawn],`,
+    `maybeUsed: [],`,
+  ),
+  mutant(
+    "blames a probe's number on rejections",
+    "crashRejected",
+    `  rejected: [],\n  maybeUsed: [...start.withdrawn],`,
+    `  rejected: [...start.withdrawn],\n  maybeUsed: [],`,
   ),
   mutant(
     "ignores a conflict result in doubt",

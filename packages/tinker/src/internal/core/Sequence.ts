@@ -37,7 +37,7 @@ const fresh: Start = {
   next: 1,
   newest: undefined,
   proven: undefined,
-  rejected: [],
+  withdrawn: [],
   failed: [],
   unsettled: [],
   broken: undefined,
@@ -49,8 +49,8 @@ export const initial = (
 ): State => ({
   next: start.next,
   retake: undefined,
-  rejected: [...start.rejected],
-  maybeUsed: undefined,
+  rejected: [],
+  maybeUsed: [...start.withdrawn],
   failed: [...start.failed],
   unsettled: [...start.unsettled],
   proven: start.proven,
@@ -240,7 +240,7 @@ const startTurn = (state: State, out: Array<Command>): void => {
 /** Pieces go out in parallel only where it is certain which numbers come next. */
 const modeOf = (state: State, { parallel, pieces, recorded }: Operation): Active["mode"] => {
   if (recorded !== undefined) return "Recorded"
-  const isCertain = state.rejected.length === 0 && state.failed.length === 0 && state.maybeUsed === undefined
+  const isCertain = state.rejected.length === 0 && state.failed.length === 0 && state.maybeUsed.length === 0
   return parallel && pieces > 1 && isCertain ? "Parallel" : "Serial"
 }
 
@@ -374,7 +374,7 @@ const acknowledge = (state: State, active: Active, piece: Piece, requestId: stri
   if (state.newest === undefined || state.newest.seq < seq) state.newest = { seq, requestId }
   state.unsettled.push(seq)
   state.rejected = state.rejected.filter((other) => other > seq)
-  if (state.maybeUsed !== undefined && state.maybeUsed <= seq) state.maybeUsed = undefined
+  state.maybeUsed = state.maybeUsed.filter((other) => other > seq)
   active.intents = without(active.intents, seq)
   if (state.journaled) out.push({ _tag: "Note", entries: [{ _tag: "Acknowledged", seq, requestId }] })
   const { id } = active.operation
@@ -385,12 +385,12 @@ const acknowledge = (state: State, active: Active, piece: Piece, requestId: stri
 
 /**
  * Draws the conclusion from a response that is not a conflict: the server expects this number. If it is a later one,
- * the rejected request before it has used its own, unless a save may have used that.
+ * the rejected request before it has used its own, unless something else may have used that.
  */
 const letPass = (state: State, { current, original }: Piece, out: Array<Command>): void => {
   state.next = current.seq
   if (current.seq < original.seq) return
-  if (state.maybeUsed === undefined) learn(state, { rejectionConsumesSeq: true }, out)
+  if (state.maybeUsed.length === 0) learn(state, { rejectionConsumesSeq: true }, out)
 }
 
 const learn = (state: State, change: Partial<ServerTraits>, out: Array<Command>): void => {
@@ -538,12 +538,12 @@ const insist = (state: State, active: Active, piece: Piece, out: Array<Command>)
 const mayRenumber = ({ mode }: Active, { index }: Piece): boolean => index === 0 && mode === "Serial"
 
 const candidatesOf = (state: State, { follows }: Operation, { original: { seq } }: Piece): Array<number> => {
-  let beyond = seq
-  while (state.rejected.includes(beyond) || state.maybeUsed === beyond) beyond++
+  const later: Array<number> = []
+  for (let used = seq; state.rejected.includes(used) || state.maybeUsed.includes(used); used++) later.push(used + 1)
   // An update takes no number before that of its pass, which may be the failed one.
   const lowest = follows === undefined ? 0 : seq - 1
   const failed = state.failed.slice(0, 1).filter((other) => other >= lowest && other < seq)
-  return [...(beyond > seq ? [beyond] : []), ...failed]
+  return [...later, ...failed]
 }
 
 /** Ends a piece by what its last failure says. */
@@ -640,7 +640,7 @@ const endNameTaken = (
 ): void => {
   if (seq >= state.next - 1) {
     state.next = seq
-    state.maybeUsed = seq
+    state.maybeUsed.push(seq)
   }
   end(state, active, { _tag: "Failed", error }, out, false)
 }
@@ -717,6 +717,11 @@ const end = (state: State, active: Active, outcome: Outcome, out: Array<Command>
   complete(next, outcome, out)
 }
 
+/** What is known to be broken stays so, except for a part, which can be accepted or cleared. */
+const breakWith = (state: State, broken: Broken): void => {
+  if (state.broken === undefined || state.broken.applied === "partial") state.broken = broken
+}
+
 const endBroken = (
   state: State,
   active: Active,
@@ -727,8 +732,7 @@ const endBroken = (
   withdraws: boolean,
 ): void => {
   const broken: Broken = { operation: active.operation.name, seq, applied, error }
-  // What is known to be broken stays so, except for a part, which a load was to clear.
-  if (state.broken === undefined || state.broken.applied === "partial") state.broken = broken
+  breakWith(state, broken)
   end(state, active, { _tag: "Broken", broken }, out, withdraws)
   endObstructed(state, out)
 }
@@ -771,7 +775,7 @@ const settle = (state: State, event: Extract<Event, { readonly _tag: "Settled" }
       const [firstFailed] = state.failed
       // Some servers notice only when they carry a request out. If it was sent twice, the first may have been applied.
       if (event.inDoubt) {
-        state.broken ??= { operation: event.operation, seq, applied: "unknown", error: event.error }
+        breakWith(state, { operation: event.operation, seq, applied: "unknown", error: event.error })
         endObstructed(state, out)
       }
       // Nothing since the failed request has counted, so the next operation takes its number again.

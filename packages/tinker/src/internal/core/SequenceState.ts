@@ -134,8 +134,11 @@ export interface State {
   retake: number | undefined
   /** Rejected numbers that were given to later requests. */
   rejected: Array<number>
-  /** The number of a save that met a conflict in doubt: its own first attempt used it, or its name was taken before. */
-  maybeUsed: number | undefined
+  /**
+   * Numbers that may be used for another reason than a rejection: a save whose name is taken, in doubt, or a probe of a
+   * previous process that withdrew them.
+   */
+  maybeUsed: Array<number>
   /** Numbers whose results failed, with no success after them. */
   failed: Array<number>
   /** Acknowledged numbers whose results are not known. */
@@ -248,7 +251,8 @@ export interface Start {
   readonly next: number
   readonly newest: Acknowledgement | undefined
   readonly proven: Acknowledgement | undefined
-  readonly rejected: ReadonlyArray<number>
+  /** Numbers from `next` on that were withdrawn and that the server may think otherwise about. */
+  readonly withdrawn: ReadonlyArray<number>
   readonly failed: ReadonlyArray<number>
   readonly unsettled: ReadonlyArray<number>
   readonly broken: Broken | undefined

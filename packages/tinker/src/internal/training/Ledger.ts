@@ -84,6 +84,7 @@ export const describe = (steps: LedgerCall["steps"]): JournaledCall => ({
 export const startOf = (
   { lastCheckpoint, withdrawn }: Pick<State, "lastCheckpoint" | "withdrawn">,
   calls: ReadonlyArray<LedgerCall>,
+  free: Ledger["free"],
 ): Start => {
   const steps = calls.flatMap(({ steps }) => steps)
   const next = (steps.at(-1)?.intent.seq ?? 0) + 1
@@ -103,7 +104,7 @@ export const startOf = (
       newest,
       proven,
       // The server may have used the numbers of rejected requests.
-      rejected: [...withdrawn].filter((seq) => seq >= next).toSorted((a, b) => a - b),
+      withdrawn: [...new Set([...withdrawn, ...free])].filter((seq) => seq >= next).toSorted((a, b) => a - b),
       failed: steps
         .slice(lastSuccess + 1)
         .flatMap(({ intent, succeeded }) => (Option.contains(succeeded, false) ? [intent.seq] : [])),

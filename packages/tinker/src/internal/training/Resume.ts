@@ -53,7 +53,7 @@ const pollAcknowledged = ({ driver, onSaved }: Options, { steps }: LedgerCall): 
       steps.flatMap(({ intent, requestId }) => (Option.isSome(requestId) ? [{ intent, id: requestId.value }] : [])),
       ({ id, intent }) =>
         Effect.map(
-          driver.follow(operationOf(driver, onSaved, steps[0]), { seq: intent.seq, requestId: id, inDoubt: false }),
+          driver.follow(operationOf(driver, onSaved, steps[0]), { seq: intent.seq, requestId: id, inDoubt: true }),
           (future) => [intent.seq, future] as const,
         ),
     ),

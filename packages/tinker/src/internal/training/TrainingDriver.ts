@@ -689,7 +689,10 @@ export class TrainingDriver {
     if (this.resultHeard !== undefined) Deferred.unsafeDone(this.resultHeard, Exit.void)
     this.resultHeard = undefined
     if (error !== undefined) this.options.report(error)
-    if (error === undefined || Response.isFinalResult(error))
+    // A conflict over a number that may have been sent twice says nothing about the first request.
+    const isDoubtful =
+      inDoubt && !conflictMeansNameTaken && error !== undefined && Response.meaningOf(error) === "Conflict"
+    if (!isDoubtful && (error === undefined || Response.isFinalResult(error)))
       this.noteLater({ _tag: "Settled", seq, succeeded: error === undefined || error._tag === "PromiseExpired" })
   }
 

@@ -168,7 +168,7 @@ export interface Rules {
   readonly deadlineAt: (state: State) => number
   /** Checks whether this moment has been reached; timers may fire early. */
   readonly isReached: (moment: number, now: number) => boolean
-  /** Checks whether the server should hear that nobody wants the request any more. */
+  /** Checks whether to cancel the request on the server because its result is no longer wanted. */
   readonly cancels: (outcome: Outcome) => boolean
 }
 

@@ -1,5 +1,5 @@
 /**
- * The futures behind `ApiFuture`. Each reports its result to listeners, so that nobody needs a fiber to wait for one or
+ * The futures behind `ApiFuture`. Each reports its result to listeners, so that no fiber is needed to wait for one or
  * several. There may be thousands: what few callers ask for is created when they do.
  */
 import * as Effect from "effect/Effect"

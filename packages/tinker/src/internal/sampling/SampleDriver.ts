@@ -433,7 +433,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
 
   private complete({ age, outcome }: Extract<Sample.Command, { _tag: "Complete" }>): void {
     const isOver = outcome === "Stopped" || outcome === "Closed"
-    // Whoever stops the sample waits for that; nobody else does.
+    // Only the caller that stops the sample waits for that.
     if (!isOver && this.stopping !== Effect.void) Effect.runFork(this.stopping)
     const exit = this.exitOf(outcome, age)
     this.spans?.end(exit)

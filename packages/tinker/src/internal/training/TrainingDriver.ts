@@ -791,9 +791,9 @@ export class TrainingDriver {
   }
 
   /** Remembers a state that training can go back to. */
-  saved(seq: number, path: string): void {
+  saved(seq: number, path: string, withOptimizer = true): void {
     this.checkpoint = Option.some(path)
-    this.noteLater({ _tag: "Checkpoint", seq, path })
+    this.noteLater({ _tag: "Checkpoint", seq, path, withOptimizer })
   }
 
   /** Makes a client usable again whose batch was accepted in part. */

@@ -29,7 +29,8 @@ const opened: TrainingJournal.Record = {
   baseUrl: "http://a",
   sessionId: "s",
   modelId: "m",
-  from: Option.none(), firstStep: 0,
+  from: Option.none(),
+  firstStep: 0,
 }
 
 const intent = (seq: number, bytes?: Uint8Array): TrainingJournal.Entry => ({

@@ -98,7 +98,8 @@ describe.each(["undici", "fetch"] as const)("Transport over a real socket, with 
         expect(result.metrics).toEqual({ "loss:sum": 1.5 })
         expect(result.outputs[0]?.["logprobs"]?.data).toEqual(Float32Array.of(-0.5, -1, -1.5))
         // zstd is never requested; a response with it is reported as an error.
-        const error = yield* Effect.flip(getInfo)
+        const once = { retryPolicy: RetryPolicy.none }
+        const error = yield* Effect.flip(call(Api.getInfo, { modelId: "m" }, once))
         expect(error).toMatchObject({ _tag: "UnexpectedResponse" })
         if (name === "undici") {
           expect(error).toMatchObject({ reason: "Encoding" })

@@ -13,6 +13,7 @@ import * as Schedule from "effect/Schedule"
 import * as ScheduleDecision from "effect/ScheduleDecision"
 import * as ScheduleInterval from "effect/ScheduleInterval"
 import * as Delays from "./internal/core/Delays.ts"
+import { isMisfit, maxMisfitRetries } from "./internal/core/Response.ts"
 import { isBillingStop, isRetryable, type TinkerError } from "./TinkerError.ts"
 
 /**
@@ -33,7 +34,7 @@ export interface Options {
   /**
    * The number of retries after the first attempt.
    *
-   * @default 10
+   * @default unlimited
    */
   readonly maxRetries?: number | undefined
   /**
@@ -70,6 +71,8 @@ export interface Options {
  */
 export interface Progress {
   readonly retries: number
+  /** How many of the responses did not fit, including this one. */
+  readonly misfits: number
   /** The time since the first attempt started, excluding time spent waiting for billing. */
   readonly elapsed: number
   readonly billingElapsed: number
@@ -101,7 +104,8 @@ export const decide =
       const pause = Duration.toMillis(options.billingPause ?? defaultBillingPause)
       return progress.billingElapsed >= pause ? Option.none() : Option.some(billingInterval)
     }
-    if (!isRetryable(error) || progress.retries >= (options.maxRetries ?? 10)) return Option.none()
+    const isOver = progress.retries >= (options.maxRetries ?? Number.POSITIVE_INFINITY)
+    if (isOver || !isRetryable(error) || progress.misfits > maxMisfitRetries) return Option.none()
     const delay = Option.getOrElse(serverDelay(error), () => backOff(options, error, progress))
     const budget = Duration.toMillis(options.maxElapsed ?? "300 seconds")
     return progress.elapsed + delay > budget ? Option.none() : Option.some(delay)
@@ -145,15 +149,16 @@ const backOff = (options: Options, error: TinkerError, { random, retries }: Prog
 interface State {
   readonly startedAt: number | undefined
   readonly retries: number
+  readonly misfits: number
   readonly billingSince: number | undefined
   readonly billingTotal: number
 }
 
-const initial: State = { startedAt: undefined, retries: 0, billingSince: undefined, billingTotal: 0 }
+const initial: State = { startedAt: undefined, retries: 0, misfits: 0, billingSince: undefined, billingTotal: 0 }
 
 /**
- * Creates the default policy: 10 retries or 300 s, with the server's delay or 20 ms, 250 ms, 1 s and doubling up to 10
- * s, with jitter.
+ * Creates the default policy: retries for 300 s, after the server's delay or after 20 ms, 250 ms, 1 s and doubling up to
+ * 10 s, with jitter.
  *
  * @since 0.1.0
  * @category constructors
@@ -167,8 +172,10 @@ export const make = (options: Options = {}): RetryPolicy => {
       // The time between a 402 and the next result was spent waiting for billing.
       const billingTotal = state.billingTotal + (state.billingSince === undefined ? 0 : now - state.billingSince)
       const paused = isBillingStop(error)
+      const misfits = state.misfits + (isMisfit(error) ? 1 : 0)
       const delay = decision(error, {
         retries: state.retries,
+        misfits,
         elapsed: now - startedAt - billingTotal,
         billingElapsed: billingTotal,
         random,
@@ -176,6 +183,7 @@ export const make = (options: Options = {}): RetryPolicy => {
       const next: State = {
         startedAt,
         retries: state.retries + (paused ? 0 : 1),
+        misfits,
         billingSince: paused ? now : undefined,
         billingTotal,
       }

@@ -787,7 +787,8 @@ export const resume = (
   Effect.gen(function* () {
     const { journal } = options
     const found = TrainingJournal.state(yield* journal.read)
-    if (Option.isNone(found)) return yield* new JournalFailed({ reason: "Empty", detail: "it records no training client" })
+    if (Option.isNone(found))
+      return yield* new JournalFailed({ reason: "Empty", detail: "it records no training client" })
     const { lastCheckpoint, learnt, opened } = found.value
     const { baseUrl } = yield* TinkerConfig.TinkerConfig
     if (opened.baseUrl !== baseUrl)

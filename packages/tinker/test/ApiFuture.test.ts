@@ -148,15 +148,19 @@ describe("recorded polling behavior", () => {
   )
 
   it.effect.each([
-    ["behaviours/future_bad_proto.json", forwardBackward, "NotProtobuf"],
-    ["behaviours/future_proto_for_json_type.json", optimStep, "NotProtobuf"],
-    ["behaviours/future_json_invalid.json", optimStep, "Schema"],
-    ["behaviours/future_metadata_only_twice.json", optimStep, "Schema"],
-  ] as const)("an unreadable poll response is reported as UnexpectedResponse: %s", ([file, kind, reason]) =>
+    ["behaviours/future_bad_proto.json", forwardBackward, "NotProtobuf", 3],
+    ["behaviours/future_proto_for_json_type.json", optimStep, "NotProtobuf", 3],
+    ["behaviours/future_json_invalid.json", optimStep, "Schema", 3],
+    ["behaviours/future_metadata_only_twice.json", optimStep, "Schema", 0],
+  ] as const)("an unreadable poll response is reported as UnexpectedResponse: %s", ([file, kind, reason, repeated]) =>
     Effect.gen(function* () {
       const { replies, requests } = pollsOf(file)
-      const { polls, result } = yield* run<unknown>(kind, replies)
-      expect(polls.length).toBe(requests.length)
+      const { polls, result } = yield* run<unknown>(
+        kind,
+        replies.map((reply) => ({ ...reply, forever: reply === replies.at(-1) })),
+      )
+      // The reference fails at the first one.
+      expect(polls.length).toBe(requests.length + repeated)
       expect(Either.flip(result)).toMatchObject({
         right: { _tag: "UnexpectedResponse", reason, requestId: Option.some("req-0002") },
       })
@@ -428,6 +432,31 @@ describe("progress and stalls", () => {
 })
 
 describe("poll response bodies", () => {
+  it.effect("a result is asked for again after a response that was cut off, replaced or altered on its way", () =>
+    Effect.gen(function* () {
+      const { polls, result } = yield* run(optimStep, [
+        { body: "" },
+        { body: "<html>502</html>" },
+        { body: '{"metrics": {"lo' },
+        { headers: { "content-encoding": "unknown" }, body: "x" },
+        { body: { metrics: "altered" } },
+        { body: { metrics: { loss: 1 } } },
+      ])
+      expect(polls.length).toBe(6)
+      expect(result).toEqual(Either.right({ metrics: { loss: 1 } }))
+    }),
+  )
+
+  it.effect("polling gives up after 300 s of unreadable responses", () =>
+    Effect.gen(function* () {
+      const { polls, result } = yield* run(optimStep, [{ body: "<html>", forever: true }])
+      expect(Either.flip(result)).toMatchObject({ right: { _tag: "UnexpectedResponse", reason: "NotJson" } })
+      const [first, last] = [polls[0]?.at ?? 0, polls.at(-1)?.at ?? 0]
+      expect(last - first).toBeGreaterThanOrEqual(300_000)
+      expect(last - first).toBeLessThan(331_000)
+    }),
+  )
+
   it.effect("secrets in a 200 response are redacted like those in an error response", () =>
     Effect.gen(function* () {
       for (const body of [
@@ -435,7 +464,7 @@ describe("poll response bodies", () => {
         "plain tml-secret-123456",
         { metrics: "tml-secret-123456" },
       ]) {
-        const { result } = yield* run(optimStep, [{ body }])
+        const { result } = yield* run(optimStep, [{ body, forever: true }])
         const error = Option.getOrThrow(Either.getLeft(result))
         expect(error.message).toContain("<redacted>")
         expect(JSON.stringify(error)).not.toContain("tml-secret")

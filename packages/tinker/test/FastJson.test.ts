@@ -2,7 +2,7 @@
 import { HttpClient } from "@effect/platform"
 import { expect, it } from "@effect/vitest"
 import { Effect, Either, Redacted, Schema } from "effect"
-import { ApiFuture, TinkerConfig, type TinkerError } from "effect-tinker"
+import { ApiFuture, RetryPolicy, TinkerConfig, type TinkerError } from "effect-tinker"
 import * as Api from "effect-tinker/protocol/Api"
 import * as HttpDirect from "effect-tinker/http/HttpDirect"
 import * as Transport from "effect-tinker/Transport"
@@ -71,7 +71,9 @@ it.scoped.each(cases)("the fast JSON reader agrees with the schema: $name", ({ a
     )
     const { transport } = yield* Transport.make.pipe(
       Effect.provideService(HttpClient.HttpClient, client),
-      Effect.provide(TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-k") })),
+      Effect.provide(
+        TinkerConfig.layer({ baseUrl: "http://server", apiKey: Redacted.make("tml-k"), retryPolicy: RetryPolicy.none }),
+      ),
     )
     const read: Array<Either.Either<unknown, string>> = []
     for (answer of answers) {

@@ -57,7 +57,7 @@ describe("lazy schemas", () => {
     await import("../src/index.js")
     expect(counted.builds.length).toBeGreaterThan(100)
     const missing = new Set<string>()
-    for (const build of [...counted.builds]) {
+    for (const build of counted.builds.slice()) {
       const real = build()
       const schema = lazy(() => real)
       for (const key of Reflect.ownKeys(real)) {

@@ -109,7 +109,7 @@ const unavailable = (retryAfter?: number) =>
     reason: "ServerError",
     retryAfter: Option.map(Option.fromNullable(retryAfter), Duration.seconds),
   })
-const start = { retries: 0, elapsed: 0, billingElapsed: 0, random: 0 }
+const start = { retries: 0, misfits: 0, elapsed: 0, billingElapsed: 0, random: 0 }
 
 describe("RetryPolicy.decide", () => {
   const decide = RetryPolicy.decide()
@@ -128,9 +128,23 @@ describe("RetryPolicy.decide", () => {
     expect(decide(unavailable(0), start)).toEqual(Option.some(20))
   })
 
-  it("RetryPolicy.decide gives up after the maximum number of retries or the time limit", () => {
-    expect(decide(unavailable(), { ...start, retries: 9 })).toEqual(Option.some(10_000))
-    expect(decide(unavailable(), { ...start, retries: 10 })).toEqual(Option.none())
+  it("RetryPolicy.decide limits the time and, unless told otherwise, not the number of retries", () => {
+    expect(decide(unavailable(), { ...start, retries: 1_000 })).toEqual(Option.some(10_000))
+    const few = RetryPolicy.decide({ maxRetries: 2 })
+    expect(few(unavailable(), { ...start, retries: 1 })).toEqual(Option.some(250))
+    expect(few(unavailable(), { ...start, retries: 2 })).toEqual(Option.none())
+  })
+
+  it("RetryPolicy.decide repeats a request after an unreadable response, and three times after one that does not fit", () => {
+    const unexpected = (reason: "NotJson" | "Schema" | "TooLarge") =>
+      new TinkerError.UnexpectedResponse({ operation: "a", reason })
+    expect(decide(unexpected("NotJson"), { ...start, retries: 30 })).toEqual(Option.some(10_000))
+    expect(decide(unexpected("Schema"), { ...start, retries: 9, misfits: 3 })).toEqual(Option.some(10_000))
+    expect(decide(unexpected("Schema"), { ...start, retries: 9, misfits: 4 })).toEqual(Option.none())
+    expect(decide(unexpected("TooLarge"), start)).toEqual(Option.none())
+  })
+
+  it("RetryPolicy.decide gives up after 300 s", () => {
     expect(decide(unavailable(), { ...start, elapsed: 299_980 })).toEqual(Option.some(20))
     expect(decide(unavailable(), { ...start, elapsed: 299_981 })).toEqual(Option.none())
   })

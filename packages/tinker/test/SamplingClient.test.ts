@@ -263,7 +263,6 @@ describe("failed submissions", () => {
         [{ status: 400, body: { detail: "bad" } }, "RequestRejected"],
         [{ status: 401, body: {} }, "Unauthorized"],
         [{ status: 404, body: {} }, "NotFound"],
-        [{ body: { nothing: "known" } }, "UnexpectedResponse"],
       ] as const) {
         yield* runInVirtualTime({ asample: [reply] }, (client, script) =>
           Effect.gen(function* () {
@@ -273,6 +272,18 @@ describe("failed submissions", () => {
         )
       }
     }),
+  )
+
+  it.effect("sample repeats a submission three times whose responses do not fit", () =>
+    runInVirtualTime({ asample: [{ body: { nothing: "known" }, forever: true }] }, (client, script) =>
+      Effect.gen(function* () {
+        expect(yield* Effect.flip(client.sample({ prompt }))).toMatchObject({ _tag: "UnexpectedResponse" })
+        const sent = script.to("asample")
+        expect(sent.length).toBe(4)
+        // The same number, so that the server does not sample twice.
+        expect(new Set(sent.map(({ body }) => JSON.parse(body).seq_id)).size).toBe(1)
+      }),
+    ),
   )
 
   it.effect("sample_no_retries disables retries of samples, but not of log probabilities", () =>

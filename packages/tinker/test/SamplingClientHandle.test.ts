@@ -187,7 +187,7 @@ describe("clones", () => {
         join_sampling_session: [
           { status: 403, body: { detail: "no" } },
           // Two clones with such numbers would be indistinguishable.
-          { body: { client_counter: 9_007_199 } },
+          ...Array.from({ length: 4 }, () => ({ body: { client_counter: 9_007_199 } })),
           { body: { client_counter: 9_007_198 } },
         ],
       },

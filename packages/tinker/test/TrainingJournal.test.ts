@@ -6,7 +6,14 @@ import { ledger } from "../src/internal/training/Ledger.js"
 
 type Record = TrainingJournal.Record
 
-const opened: Record = { _tag: "Opened", baseUrl: "http://a", sessionId: "s", modelId: "m", from: Option.none(), firstStep: 0 }
+const opened: Record = {
+  _tag: "Opened",
+  baseUrl: "http://a",
+  sessionId: "s",
+  modelId: "m",
+  from: Option.none(),
+  firstStep: 0,
+}
 
 const intent = (seq: number, chunk = 0, chunks = 1, kind = "ForwardBackward"): Record => ({
   _tag: "Intent",

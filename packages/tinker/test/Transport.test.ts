@@ -136,16 +136,31 @@ describe("call options", () => {
 describe("unusable responses", () => {
   const failure = (reply: HttpScript.Reply, values?: TinkerConfig.Values) =>
     Effect.flatMap(Transport.Transport, ({ call }) => Effect.flip(call(Api.createSession, session))).pipe(
-      Effect.provide(layer({ create_session: [{ status: 503 }, reply] }, values)),
+      Effect.provide(layer({ create_session: [{ status: 503 }, { ...reply, forever: true }] }, values)),
       VirtualTime.run,
     )
+
+  it.effect("a response that was cut off, replaced or altered on its way is asked for again", () =>
+    Effect.gen(function* () {
+      const bodies = ["", "<html>", '{"session_id": "a', { session_id: 5 }, { session_id: "s" }]
+      const { sessionId } = yield* Effect.flatMap(Transport.Transport, ({ call }) =>
+        call(Api.createSession, session),
+      ).pipe(Effect.provide(layer({ create_session: bodies.map((body) => ({ body })) })), VirtualTime.run)
+      expect(sessionId).toBe("s")
+    }),
+  )
 
   it.effect("UnexpectedResponse has the request id, attempts and time like every other error", () =>
     Effect.gen(function* () {
       const headers = { "x-request-id": "req-1" }
-      for (const reply of [{ body: "<html>" }, { body: "" }, { body: { session_id: 5 } }, { status: 302, body: "" }]) {
+      for (const [reply, attempts] of [
+        [{ body: "<html>" }, expect.any(Number)],
+        [{ body: "" }, expect.any(Number)],
+        [{ body: { session_id: 5 } }, 5],
+        [{ status: 302, body: "" }, 2],
+      ] as const) {
         const error = yield* failure({ ...reply, headers: { ...headers, location: "::" } })
-        expect(error).toMatchObject({ _tag: "UnexpectedResponse", attempts: 2, requestId: Option.some("req-1") })
+        expect(error).toMatchObject({ _tag: "UnexpectedResponse", attempts, requestId: Option.some("req-1") })
       }
     }),
   )

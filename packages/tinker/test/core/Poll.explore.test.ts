@@ -14,6 +14,8 @@ const faults = {
   unreachable: { _tag: "Unreachable", reason: "503", isRateLimited: false, retryAfter: undefined },
   rateLimited: { _tag: "Unreachable", reason: "429", isRateLimited: true, retryAfter: undefined },
   retryAfter: { _tag: "Unreachable", reason: "503", isRateLimited: false, retryAfter: 7_000 },
+  unreadable: { _tag: "Unreadable", reason: "html", isMisfit: false },
+  misfit: { _tag: "Unreadable", reason: "schema", isMisfit: true },
   billing: { _tag: "BillingPaused", reason: "402" },
   unknown: { _tag: "Pending", state: "unknown", reason: undefined },
   failed: { _tag: "Failed", expired: false },
@@ -22,12 +24,23 @@ const faults = {
 type Fault = keyof typeof faults | "earlyTimer" | "earlyDeadline" | "sizeTwice" | "stopped" | "died" | "silent"
 
 /** Faults that a poll survives. */
-const survivable = ["unreachable", "rateLimited", "retryAfter", "billing", "unknown", "earlyTimer"] as const
+const survivable = [
+  "unreachable",
+  "rateLimited",
+  "retryAfter",
+  "unreadable",
+  "misfit",
+  "billing",
+  "unknown",
+  "earlyTimer",
+] as const
 
 interface Program {
   readonly settings: Core.Settings
   readonly faults: ReadonlyArray<Fault>
   readonly maxFaults: number
+  /** How many `Pending` responses the server sends at most. */
+  readonly pendings?: number
 }
 
 interface World {
@@ -50,16 +63,18 @@ interface World {
   readonly newsAt: number
   readonly billingSince: number | undefined
   readonly failures: number
+  /** The latest unreadable responses: when they arrived, and whether they were misfits. */
+  readonly unreadable: ReadonlyArray<{ readonly at: number; readonly isMisfit: boolean }>
   readonly instants: number
   readonly size: number | undefined
   readonly last: string
 }
 
-const initialOf = ({ maxFaults, settings }: Program): World => ({
+const initialOf = ({ maxFaults, pendings = 3, settings }: Program): World => ({
   poll: Poll.initial(settings),
   now: 1_000,
   faultsLeft: maxFaults,
-  pendings: 3,
+  pendings,
   isAsked: false,
   askedAt: 0,
   room: "none",
@@ -72,6 +87,7 @@ const initialOf = ({ maxFaults, settings }: Program): World => ({
   newsAt: 1_000,
   billingSince: undefined,
   failures: 0,
+  unreadable: [],
   instants: 0,
   size: undefined,
   last: "",
@@ -128,7 +144,7 @@ const invariant = ({ completed, deadline, isAsked, poll, room, shown, timer }: W
   return shown === stateText(poll.queueState, poll.queueReason) ? undefined : "the shown state is not the state"
 }
 
-const retryDelays = [20, 250, 2_000, 4_000]
+const retryDelays = [20, 250, 2_000, 4_000, 8_000, 16_000, ...Array.from({ length: 20 }, () => 30_000)]
 const rateLimitDelays = [1_000, 2_000, 4_000]
 const pendingDelays = [5, 10, 20, 40, 80, 160]
 
@@ -137,6 +153,8 @@ const pauseAfter = (world: World, response: PollResponse): number | undefined =>
   switch (response._tag) {
     case "Unreachable":
       return response.retryAfter ?? (response.isRateLimited ? rateLimitDelays : retryDelays)[world.failures]
+    case "Unreadable":
+      return retryDelays[world.failures]
     case "BillingPaused":
       return 5_000
     case "Pending":
@@ -148,10 +166,16 @@ const pauseAfter = (world: World, response: PollResponse): number | undefined =>
 
 /** Updates what the model knows by itself. */
 const learn = (world: World, response: PollResponse): World => {
-  const base = { ...world, failures: 0, instants: 0, last: response._tag }
+  const base = { ...world, failures: 0, unreadable: [], instants: 0, last: response._tag }
   switch (response._tag) {
     case "Unreachable":
-      return { ...base, failures: world.failures + 1 }
+      return { ...base, failures: world.failures + 1, unreadable: world.unreadable }
+    case "Unreadable":
+      return {
+        ...base,
+        failures: world.failures + 1,
+        unreadable: [...world.unreadable, { at: world.now, isMisfit: response.isMisfit }],
+      }
     case "BillingPaused":
       return { ...base, billingSince: world.billingSince ?? world.now }
     case "Size":
@@ -182,6 +206,11 @@ const outcomeAfter = (before: World, after: World, response: PollResponse): Core
       return response.expired ? "Expired" : "Failure"
     case "Size":
       return before.size === undefined ? undefined : "SizeTwice"
+    case "Unreadable": {
+      const since = after.unreadable[0]?.at ?? after.now
+      const isOver = after.unreadable.filter(({ isMisfit }) => isMisfit).length > 3 || after.now - since >= 300_000
+      return isOver ? "Failure" : after.now - after.newsAt >= stalledAfter ? "Stalled" : undefined
+    }
     case "BillingPaused":
       return after.now - (after.billingSince ?? after.now) >= billingPause ? "Failure" : undefined
     default:
@@ -193,7 +222,8 @@ const checkResponse = (before: World, after: World, response: PollResponse): str
   const expected = outcomeAfter(before, after, response)
   if (after.completed[0] !== expected) return `ends as ${after.completed[0]} and not as ${expected}`
   const isLogged = after.last.includes("logged")
-  const tells = ["Pending", "Unreachable", "BillingPaused"].includes(response._tag)
+  const isGivenUp = response._tag === "Unreadable" && expected === "Failure"
+  const tells = ["Pending", "Unreachable", "Unreadable", "BillingPaused"].includes(response._tag) && !isGivenUp
   if (isLogged !== tells) return "a state is not logged"
   if (expected !== undefined || response._tag === "Size") return undefined
   const { stalledAfter } = after.poll.settings
@@ -337,11 +367,11 @@ const run = (program: Program, handle: Handle = Poll.handle): Found<World> => ex
 
 const outcomes = ({ ends }: Found<World>) => [...new Set(ends.flatMap(({ completed }) => completed))].toSorted()
 
-const programs: ReadonlyArray<Program> = [limited, unlimited].map((settings) => ({
-  settings,
-  faults: all,
-  maxFaults: 2,
-}))
+const programs: ReadonlyArray<Program> = [
+  ...[limited, unlimited].map((settings) => ({ settings, faults: all, maxFaults: 2 })),
+  { settings: unlimited, faults: ["unreachable", "unreadable", "misfit"], maxFaults: 6, pendings: 1 },
+  { settings: unlimited, faults: ["unreadable"], maxFaults: 20, pendings: 0 },
+]
 
 describe("Poll exploration", () => {
   it("resumes the caller exactly once and releases everything, with up to two faults", () => {
@@ -388,6 +418,7 @@ describe("Poll mutants", () => {
 
   const ruleMutants: Readonly<Record<keyof Core.Rules, Partial<Core.Rules>>> = {
     retryDelay: { retryDelay: () => 20 },
+    isUnreadableOver: { isUnreadableOver: () => false },
     pendingDelay: { pendingDelay: (_took, instants) => 5 * 2 ** instants },
     isNews: { isNews: () => true },
     isBillingOver: { isBillingOver: () => false },
@@ -423,6 +454,12 @@ describe("Poll mutants", () => {
       using({
         retryDelay: (response, failures) => Poll.rules.retryDelay({ ...response, retryAfter: undefined }, failures),
       }),
+    ],
+    ["rule isUnreadableOver, at once", using({ isUnreadableOver: () => true })],
+    ["rule isUnreadableOver, without a limit in time", using({ isUnreadableOver: ({ misfits }) => misfits > 3 })],
+    [
+      "rule isUnreadableOver, misfits for as long as other responses",
+      using({ isUnreadableOver: (unreadable, now) => Poll.rules.isUnreadableOver({ ...unreadable, misfits: 0 }, now) }),
     ],
     ["rule pendingDelay, always at once", using({ pendingDelay: () => 0 })],
     [

@@ -16,6 +16,7 @@ const failure: Core.Failure = {
   isBillingStop: false,
   isConflict: false,
   isRetryable: true,
+  isMisfit: false,
   retryAfter: undefined,
 }
 
@@ -28,6 +29,7 @@ const refusals = {
   rateLimitedForGood: { ...failure, isRateLimited: true, isRetryable: false },
   billing: { ...failure, isBillingStop: true, isRetryable: false },
   conflict: { ...failure, isConflict: true },
+  misfit: { ...failure, isMisfit: true },
   rejected: { ...failure, isRetryable: false },
 } as const satisfies Record<string, Core.Failure>
 type Refusal = keyof typeof refusals
@@ -96,6 +98,7 @@ interface One {
   /** What the model counts by itself. */
   readonly rounds: number
   readonly setbacks: number
+  readonly misfits: number
   readonly reported: string
 }
 
@@ -130,6 +133,7 @@ const startOf = (settings: Core.Settings): One => ({
   mustNotSend: [],
   rounds: 0,
   setbacks: 0,
+  misfits: 0,
   reported: "",
 })
 
@@ -241,7 +245,7 @@ const change = (world: World, index: number, one: Partial<One>): World => ({
 const oneOf = (world: World, index: number): One => world.all[index] ?? fail("no such sample")
 
 /** Delays before the first, second and third submission after a failure, with the jitter in the middle. */
-const retryDelays = [20, 250, 1_000]
+const retryDelays = [20, 250, 1_000, 2_000, 4_000]
 const expiredDelays = [500, 1_000, 2_000]
 
 type Check = (after: World, one: One) => string | undefined
@@ -300,7 +304,7 @@ const modelOf = (program: Program, handle: Handle) => {
       const isOver = world.now - (world.billingSince ?? world.now) >= billingPause
       return isOver ? endsAs("Failure") : backsOff("paused_billing", 5_000)
     }
-    if (!settings.mayResubmit) return endsAs("Failure")
+    if (!settings.mayResubmit || (name === "misfit" && one.misfits >= 3)) return endsAs("Failure")
     return waitsFor(refusal.retryAfter ?? retryDelays[one.setbacks], "unreachable")
   }
   const backsOff =
@@ -328,6 +332,7 @@ const modelOf = (program: Program, handle: Handle) => {
       mustSend: isTaken ? undefined : number,
       mustNotSend: isTaken ? [...one.mustNotSend, number] : one.mustNotSend,
       setbacks: one.setbacks + (isPause ? 0 : 1),
+      misfits: one.misfits + (name === "misfit" ? 1 : 0),
     })
   }
 
@@ -587,6 +592,12 @@ const programs: Readonly<Record<string, Program>> = {
   "one sample without limits": { ...one, settings: unlimited },
   "one sample that may not be repeated": { ...one, settings: { ...settings, mayResubmit: false } },
   "one sample with a short deadline": { ...one, settings: { ...settings, deadline: 10_000 } },
+  "one sample with responses that do not fit": {
+    ...one,
+    settings: unlimited,
+    faults: ["misfit", "lost"],
+    maxFaults: 5,
+  },
   "two samples in one place": { ...one, samples: 2, maxFaults: 1 },
   "two samples and billing": { ...one, samples: 2, faults: ["billing", "stopped"], maxFaults: 3 },
   "two samples and lost responses": { ...one, samples: 2, places: 2, faults: ["lost", "conflict", "expired"] },
@@ -679,6 +690,7 @@ describe("Sample mutants", () => {
     isBillingOver: { isBillingOver: () => false },
     rateLimitPause: { rateLimitPause: () => 1_000 },
     isPause: { isPause: ({ isRateLimited }) => isRateLimited },
+    isHopeless: { isHopeless: (_state, { isRetryable }) => !isRetryable },
     isNumberTaken: { isNumberTaken: () => false },
     number: { number: ({ base, used }) => base + used },
     resubmitDelay: { resubmitDelay: (retries) => 500 * 2 ** retries },
@@ -731,6 +743,10 @@ describe("Sample mutants", () => {
   }
   const more: ReadonlyArray<readonly [string, Handle]> = [
     ["rule billingSince, never forgotten", using({ billingSince: ({ billing }, now) => billing?.since ?? now })],
+    [
+      "rule isHopeless, at the first response that does not fit",
+      using({ isHopeless: (_state, { isMisfit, isRetryable }) => !isRetryable || isMisfit }),
+    ],
     ["rule isNumberTaken, also at the first try", using({ isNumberTaken: (_state, { isConflict }) => isConflict })],
     ["rule number, the same for all", using({ number: ({ base }) => base })],
     [

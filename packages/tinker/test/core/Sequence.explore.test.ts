@@ -1,6 +1,6 @@
 /**
- * Visits every world that small programs can reach on every kind of server. `TINKER_EXPLORE=full` explores more
- * programs with more faults, which takes minutes.
+ * Visits every world that small programs can reach on every kind of server. `test:all` explores more programs with more
+ * faults, which takes minutes.
  */
 import { describe, expect, it } from "@effect/vitest"
 import * as BranchCoverage from "./BranchCoverage.ts"
@@ -12,7 +12,7 @@ import { flawOf, mutants, mutate } from "./SequenceMutants.ts"
 BranchCoverage.start()
 const Sequence = await import("../../src/internal/core/Sequence.js")
 
-const isFull = process.env["TINKER_EXPLORE"] === "full"
+const isFull = process.env["TINKER_TESTS"] === "all"
 const patience = 1_800_000
 
 /** Lets the test runner breathe. */

@@ -5,6 +5,7 @@
  */
 import { billingInterval, doubling } from "./Delays.ts"
 import type { PollResponse } from "./PollResponse.ts"
+import { maxMisfitRetries } from "./Response.ts"
 
 export interface Settings {
   /** Limits the whole poll, in milliseconds; maybe infinite. */
@@ -31,6 +32,8 @@ export interface State {
   /** Consecutive `Pending` responses that the server did not delay. */
   readonly instants: number
   readonly billingSince: number | undefined
+  /** When the first of several unreadable responses arrived, and how many of them were misfits. */
+  readonly unreadable: { readonly since: number; readonly misfits: number } | undefined
   /** The size of the result once the server has announced it. From then on the result itself is asked for. */
   readonly bytes: number | undefined
   /** Holds or waits for room for a large response. */
@@ -90,6 +93,8 @@ export interface Step {
 export interface Rules {
   /** Returns how long to wait after a poll without a usable response. */
   readonly retryDelay: (response: Extract<PollResponse, { _tag: "Unreachable" }>, failures: number) => number
+  /** Checks whether responses have been unreadable for too long. */
+  readonly isUnreadableOver: (unreadable: NonNullable<State["unreadable"]>, now: number) => boolean
   /** Returns how long to wait after a `Pending` response: a server that holds polls sets the pace itself. */
   readonly pendingDelay: (took: number, instants: number) => number
   /** Checks whether the server said something new about the request. */
@@ -109,9 +114,13 @@ export interface Rules {
 /** A server that holds a poll at least this long sets the pace itself. */
 const heldFor = 1_000
 
+/** As long as the retry policy repeats other requests. */
+const unreadableLimit = 300_000
+
 export const rules: Rules = {
   retryDelay: ({ isRateLimited, retryAfter }, failures) =>
     retryAfter ?? Math.min(doubling(1_000, failures, isRateLimited), 30_000),
+  isUnreadableOver: ({ misfits, since }, now) => misfits > maxMisfitRetries || now - since >= unreadableLimit,
   pendingDelay: (took, instants) => (took >= heldFor ? 0 : Math.min(5 * 2 ** instants, 1_000)),
   isNews: (state, response) => response.state !== "unknown" && newsOf(response) !== state.news,
   isBillingOver: ({ settings }, since, now) => now - since >= settings.billingPause,
@@ -133,6 +142,7 @@ export const initial = (settings: Settings): State => ({
   failedPolls: 0,
   instants: 0,
   billingSince: undefined,
+  unreadable: undefined,
   bytes: undefined,
   hasRoom: false,
   news: "",
@@ -227,6 +237,7 @@ const onPending: Handled<"Pending"> = (rules, before, response, now) => {
     failures: 0,
     instants: delay === 0 ? 0 : state.instants + 1,
     billingSince: undefined,
+    unreadable: undefined,
   }
   return after(commands, pause(rules, next, delay, rules.patience(next, now), now))
 }
@@ -243,19 +254,36 @@ const onUnreachable: Handled<"Unreachable"> = (rules, before, response, now) => 
   return after(commands, pause(rules, next, delay, rules.patience(next, now), now))
 }
 
+/** The server may have the result and send it again. */
+const onUnreadable: Handled<"Unreadable"> = (rules, before, { isMisfit, reason }, now) => {
+  const { misfits, since } = before.unreadable ?? { misfits: 0, since: now }
+  const unreadable = { since, misfits: misfits + (isMisfit ? 1 : 0) }
+  if (rules.isUnreadableOver(unreadable, now)) return end(before, "Failure", now, before.iteration, false)
+  const unreachable = { _tag: "Unreachable", reason, isRateLimited: false, retryAfter: undefined } as const
+  return onUnreachable(rules, { ...before, unreadable }, unreachable, now)
+}
+
 const onBillingPaused: Handled<"BillingPaused"> = (rules, before, { reason }, now) => {
   const { commands, state } = shown(before, "paused_billing", reason, now)
   const billingSince = state.billingSince ?? now
   if (rules.isBillingOver(state, billingSince, now))
     return after(commands, end(state, "Failure", now, state.iteration, false))
-  const next: State = { ...state, failures: 0, instants: 0, billingSince }
+  const next: State = { ...state, failures: 0, instants: 0, billingSince, unreadable: undefined }
   // The billing limit replaces the limit on silence.
   return after(commands, pause(rules, next, billingInterval, Number.POSITIVE_INFINITY, now))
 }
 
 const onSize: Handled<"Size"> = (rules, state, { bytes }, now) => {
   if (rules.isSizeTwice(state)) return end(state, "SizeTwice", now, state.iteration, false)
-  const next: State = { ...state, failures: 0, instants: 0, billingSince: undefined, bytes, newsAt: now }
+  const next: State = {
+    ...state,
+    failures: 0,
+    instants: 0,
+    billingSince: undefined,
+    unreadable: undefined,
+    bytes,
+    newsAt: now,
+  }
   return ask(rules, next, state.iteration + 1, now)
 }
 
@@ -272,6 +300,8 @@ const onResponse = (
       return onSize(rules, state, response, now)
     case "Unreachable":
       return onUnreachable(rules, state, response, now)
+    case "Unreadable":
+      return onUnreadable(rules, state, response, now)
     case "BillingPaused":
       return onBillingPaused(rules, state, response, now)
   }

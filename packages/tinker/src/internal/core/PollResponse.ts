@@ -1,6 +1,7 @@
 /** Reads what the response to a poll says about the request, as plain data. */
 import * as Option from "effect/Option"
 import type { TinkerError } from "../../TinkerError.ts"
+import { isMisfit, isUnreadable } from "./Response.ts"
 
 /**
  * - `Done`: the response holds the result.
@@ -8,6 +9,7 @@ import type { TinkerError } from "../../TinkerError.ts"
  * - `Pending`: the server still works on the request.
  * - `Size`: the result is ready and has this many bytes.
  * - `Unreachable`: the response says nothing about the request itself.
+ * - `Unreadable`: the response can't be read. `isMisfit` if it is well-formed and not what the API describes.
  * - `BillingPaused`: billing blocks the account.
  */
 export type PollResponse =
@@ -22,6 +24,7 @@ export type PollResponse =
       /** The delay that the server asks for, in milliseconds. */
       readonly retryAfter: number | undefined
     }
+  | { readonly _tag: "Unreadable"; readonly reason: string; readonly isMisfit: boolean }
   | { readonly _tag: "BillingPaused"; readonly reason: string }
 
 /** A body that is JSON: a response without a result, a failed result, or anything else, which only its kind can read. */
@@ -89,6 +92,10 @@ export const fromError = (
       return { _tag: "BillingPaused", reason: error.message }
     case "RequestRejected":
       return { _tag: "Failed", expired: error.reason === "Gone" }
+    case "UnexpectedResponse":
+      return isUnreadable(error)
+        ? { _tag: "Unreadable", reason: error.message, isMisfit: isMisfit(error) }
+        : { _tag: "Failed", expired: false }
     default:
       // Open servers report a failed request as 400, 404, 409 or 422; the error has the details.
       return { _tag: "Failed", expired: false }

@@ -88,14 +88,32 @@ const isTransient = (error: RequestError): boolean => {
       return true
     case "RequestRejected":
       return error.reason === "Conflict"
+    case "UnexpectedResponse":
+      return isUnreadable(error)
     case "Unauthorized":
     case "Forbidden":
     case "NotFound":
     case "BillingPaused":
-    case "UnexpectedResponse":
       return false
   }
 }
+
+/**
+ * Checks whether a response was cut off, altered or replaced on its way (an empty body, a proxy's page, a flipped byte),
+ * so that the next one may be readable.
+ */
+export const isUnreadable = (error: TrainingError): boolean =>
+  error._tag === "UnexpectedResponse" && error.reason !== "TooLarge" && error.reason !== "Redirect"
+
+/**
+ * Checks whether a response has the right form and still not the content that the API describes. That is rarely an
+ * accident, so that few retries have to show it.
+ */
+export const isMisfit = (error: TrainingError): boolean =>
+  error._tag === "UnexpectedResponse" && (error.reason === "Schema" || error.reason === "NotProtobuf")
+
+/** How often a request is repeated after responses that do not fit. */
+export const maxMisfitRetries = 3
 
 /** Checks whether the server refused the credential of the request. */
 export const isRefusedCredential = (error: TinkerError): boolean =>

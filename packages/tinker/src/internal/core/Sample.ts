@@ -6,7 +6,7 @@
  */
 import type { FutureError, TinkerError } from "../../TinkerError.ts"
 import { billingInterval, doubling } from "./Delays.ts"
-import { isBillingStop, isRetryable } from "./Response.ts"
+import { isBillingStop, isMisfit, isRetryable, maxMisfitRetries } from "./Response.ts"
 
 /** What all samples of a client share. */
 export interface Client {
@@ -48,6 +48,8 @@ export interface State {
   readonly tries: number
   /** Submissions after a failure. */
   readonly retries: number
+  /** Responses that do not fit. */
+  readonly misfits: number
   /** When the latest submission was sent. */
   readonly sentAt: number
   /** Every accepted request, the latest last. */
@@ -73,6 +75,8 @@ export interface Failure {
   readonly isBillingStop: boolean
   readonly isConflict: boolean
   readonly isRetryable: boolean
+  /** The response is well-formed and not what the API describes. */
+  readonly isMisfit: boolean
   /** The delay that the server asks for, in milliseconds. */
   readonly retryAfter: number | undefined
 }
@@ -156,6 +160,8 @@ export interface Rules {
   readonly rateLimitPause: (failure: Failure, bytes: number) => number
   /** Checks whether a refusal only asks to come back later. */
   readonly isPause: (failure: Failure) => boolean
+  /** Checks whether further tries are unlikely to get another response. */
+  readonly isHopeless: (state: State, failure: Failure) => boolean
   /** Checks whether another sample, or an earlier try of this one, has used the number. */
   readonly isNumberTaken: (state: State, failure: Failure) => boolean
   /** Returns the number for a submission. */
@@ -182,6 +188,7 @@ export const rules: Rules = {
   // Longer if the prompt is large.
   rateLimitPause: ({ retryAfter }, bytes) => retryAfter ?? (bytes > 131_072 ? 5_000 : 1_000),
   isPause: ({ isRateLimited, isRetryable }) => isRateLimited && isRetryable,
+  isHopeless: ({ misfits }, { isRetryable }) => !isRetryable || misfits > maxMisfitRetries,
   isNumberTaken: ({ tries }, { isConflict }) => isConflict && tries > 1,
   number: ({ base, used }, { number }) => number ?? base + used,
   resubmitDelay: (retries, failure, random) => {
@@ -203,6 +210,7 @@ export const failureOf = (error: TinkerError, retryAfter: number | undefined): F
   isBillingStop: isBillingStop(error),
   isConflict: error._tag === "RequestRejected" && error.reason === "Conflict",
   isRetryable: isRetryable(error),
+  isMisfit: isMisfit(error),
   retryAfter,
 })
 
@@ -230,6 +238,7 @@ export const initial = (settings: Settings): State => ({
   number: undefined,
   tries: 0,
   retries: 0,
+  misfits: 0,
   sentAt: 0,
   requestIds: [],
   running: undefined,
@@ -334,8 +343,10 @@ const onSetback = (
   { now, random }: { readonly now: number; readonly random: number },
 ): Step => {
   const isTaken = rules.isNumberTaken(before, failure)
-  const state = isTaken ? { ...before, number: undefined } : before
-  if (!(isTaken || failure.isRetryable) || !state.settings.mayResubmit) return end(rules, client, state, "Failure", now)
+  const misfits = before.misfits + (failure.isMisfit ? 1 : 0)
+  const state = { ...before, misfits, number: isTaken ? undefined : before.number }
+  if ((!isTaken && rules.isHopeless(state, failure)) || !state.settings.mayResubmit)
+    return end(rules, client, state, "Failure", now)
   const delay = failure.retryAfter ?? rules.resubmitDelay(state.retries, failure, random)
   return resubmit(client, state, "unreachable", failure.reason, delay, now)
 }

@@ -179,9 +179,7 @@ class Poller<A> extends Machine<Poll.Event, Poll.Command> {
   protected handle(event: Poll.Event): ReadonlyArray<Poll.Command> {
     const { commands, state } = Poll.handle(this.state, event)
     this.state = state
-    if (this.span !== undefined && event._tag === "Responded") {
-      if (event.response._tag === "Unreachable") this.annotate("tinker.failed_polls", state.failedPolls)
-    }
+    if (event._tag === "Responded" && state.failedPolls > 0) this.annotate("tinker.failed_polls", state.failedPolls)
     return commands
   }
 

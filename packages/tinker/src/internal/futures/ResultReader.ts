@@ -38,7 +38,7 @@ const failed = (error: FutureError): Reading<never> => ({
 export const fromResponse = <A>(kind: Kind<A>, requestId: string, raw: RawAnswer): Reading<A> => {
   const { body, contentType, redact } = raw
   const unexpected = (reason: UnexpectedResponse["reason"], detail: string) =>
-    failed(new UnexpectedResponse({ ...fieldsOf(kind, requestId, raw), reason, detail: shorten(redact(detail)) }))
+    fromError(new UnexpectedResponse({ ...fieldsOf(kind, requestId, raw), reason, detail: shorten(redact(detail)) }))
   const result = (
     decoded: Either.Either<A, ParseResult.ParseError>,
     reason: UnexpectedResponse["reason"],

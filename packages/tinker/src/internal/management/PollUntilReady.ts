@@ -12,6 +12,7 @@ import { CheckpointArchive, type TraceExport } from "../../protocol/schemas/Mana
 import type * as Checkpoint from "../../Checkpoint.ts"
 import type { RawAnswer } from "../../protocol/Endpoint.ts"
 import { DeadlineExceeded, RequestFailed, type TinkerError, UnexpectedResponse } from "../../TinkerError.ts"
+import * as RetryPolicy from "../../RetryPolicy.ts"
 import type * as Transport from "../../Transport.ts"
 import { requestId } from "../request/Refusal.ts"
 import { shorten } from "../util/Text.ts"
@@ -88,7 +89,8 @@ export const trace = (
   )
 }
 
-/** The server returns 503 while an archive is being built. These rounds come on top of the transport's own retries. */
+/** The server returns 503 while an archive is being built. Each round has a few quick retries for other reasons. */
+const archiveRetries = RetryPolicy.make({ maxRetries: 10 })
 const archiveRounds = Schedule.intersect(Schedule.spaced("30 seconds"), Schedule.recurs(5))
 
 const isBeingBuilt = (error: TinkerError): boolean => error._tag === "Unavailable" && Option.contains(error.status, 503)
@@ -151,7 +153,11 @@ export const archive = (
   // Servers with the short form know such a checkpoint by its bare name, only in this endpoint.
   const checkpointId = path.form === "short" ? path.name : path.checkpointId
   return within(deadline, "CheckpointArchive", (known) =>
-    call(Api.getCheckpointArchive, { trainingRunId: path.trainingRunId, checkpointId }, options).pipe(
+    call(
+      Api.getCheckpointArchive,
+      { trainingRunId: path.trainingRunId, checkpointId },
+      { retryPolicy: archiveRetries, ...options },
+    ).pipe(
       Effect.tapError(() => Ref.update(known, ({ polls }) => ({ polls: polls + 1, state: "building" }))),
       Effect.retry({ while: isBeingBuilt, schedule: archiveRounds }),
       Effect.flatMap((answer) => locate(answer, `${baseUrl}/`)),

@@ -355,7 +355,9 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
     const now = this.now()
     if (cause._tag !== "Fail") return this.fail(cause, { _tag: "Died", now })
     const failure = Sample.failureOf(cause.error, Option.getOrUndefined(RetryPolicy.serverDelay(cause.error)))
-    this.fail(cause, { _tag: event, failure, now, random: this.random() })
+    // The transport has repeated a join already whose responses do not fit.
+    const isRetryable = failure.isRetryable && !(failure.isMisfit && event === "JoinFailed")
+    this.fail(cause, { _tag: event, failure: { ...failure, isRetryable }, now, random: this.random() })
   }
 
   private submit(number: number): void {

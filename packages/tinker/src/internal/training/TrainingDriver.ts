@@ -371,10 +371,7 @@ export class TrainingDriver {
     )
   })
 
-  private whenThereIsRoom(
-    submission: Queued,
-    restore: Restore,
-  ): Effect.Effect<void, SubmitError> {
+  private whenThereIsRoom(submission: Queued, restore: Restore): Effect.Effect<void, SubmitError> {
     if (submission.refused !== undefined) return submission.refused
     const capacity = Math.max(1, this.options.capacity)
     if (this.state.queue.length - this.blocked.size <= capacity) return Effect.void

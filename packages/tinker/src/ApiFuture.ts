@@ -300,7 +300,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
 )
 
 /**
- * Provides the service, created anew wherever the layer is used.
+ * Provides the service. The layer is fresh: each use creates a separate service.
  *
  * @since 0.1.0
  * @category layers

@@ -771,7 +771,7 @@ describe("protobuf and JSON encodings", () => {
 })
 
 describe("servers that do not know a field", () => {
-  it.effect("a field with its default value is left out for an older server, which is asked once", () =>
+  it.effect("a field with its default value is left out for an older server after its first rejection", () =>
     run(
       Effect.gen(function* () {
         yield* lora()

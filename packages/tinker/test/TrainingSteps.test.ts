@@ -1,4 +1,4 @@
-/** What users of `trainStep`, `trainSteps` and `resume` rely on, beyond single operations. */
+/** Tests guarantees of `trainStep`, `trainSteps` and `resume` that go beyond single operations. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Layer, Logger, Option, Stream } from "effect"
 import { CustomLoss, Loss, ServiceClient, TrainingJournal } from "effect-tinker"

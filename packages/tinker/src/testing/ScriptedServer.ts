@@ -156,7 +156,7 @@ export interface Options {
 // Faults
 
 /**
- * What happens to a request instead of, or in addition to, a normal response.
+ * The effect of a fault on a request, instead of or in addition to a normal response.
  *
  * @since 0.1.0
  * @category faults

@@ -9,7 +9,7 @@ const Poll: typeof Core = await import("../../src/internal/core/Poll.js")
 
 type Handle = (state: Core.State, event: Core.Event) => Core.Step
 
-/** What may go wrong once. */
+/** The faults, each of which may happen once. */
 const faults = {
   unreachable: { _tag: "Unreachable", reason: "503", isRateLimited: false, retryAfter: undefined },
   rateLimited: { _tag: "Unreachable", reason: "429", isRateLimited: true, retryAfter: undefined },
@@ -43,9 +43,9 @@ interface World {
   readonly deadline: number | undefined
   readonly shown: string
   readonly completed: ReadonlyArray<Core.Outcome>
-  /** Has had an event after its end. */
+  /** Whether it received an event after its end. */
   readonly isLate: boolean
-  /** What the model knows by itself: the server's last words, when they changed, and since when billing blocks. */
+  /** The model's own records: the last state that the server reported, when it changed, and since when billing blocks. */
   readonly news: string
   readonly newsAt: number
   readonly billingSince: number | undefined
@@ -79,7 +79,7 @@ const initialOf = ({ maxFaults, settings }: Program): World => ({
 
 const stateText = (state: string, reason: string | undefined) => `${state}/${reason ?? ""}`
 
-/** Performs the commands on the modelled world; throws at what must never be asked for. */
+/** Performs the commands on the modelled world; throws on a command that must never be issued. */
 const perform = (world: World, command: Core.Command): World => {
   const fail = (problem: string): never => {
     throw new Error(problem)
@@ -114,7 +114,7 @@ const perform = (world: World, command: Core.Command): World => {
   }
 }
 
-/** What must hold between two events. */
+/** Returns the violated invariant between two events, if any. */
 const invariant = ({ completed, deadline, isAsked, poll, room, shown, timer }: World): string | undefined => {
   if (completed.length > 0) {
     if (isAsked) return "a poll outlives the end"
@@ -146,7 +146,7 @@ const pauseAfter = (world: World, response: PollResponse): number | undefined =>
   }
 }
 
-/** Updates what the model knows by itself. */
+/** Updates the model's own records. */
 const learn = (world: World, response: PollResponse): World => {
   const base = { ...world, failures: 0, instants: 0, last: response._tag }
   switch (response._tag) {
@@ -193,8 +193,8 @@ const checkResponse = (before: World, after: World, response: PollResponse): str
   const expected = outcomeAfter(before, after, response)
   if (after.completed[0] !== expected) return `ends as ${after.completed[0]} and not as ${expected}`
   const isLogged = after.last.includes("logged")
-  const tells = ["Pending", "Unreachable", "BillingPaused"].includes(response._tag)
-  if (isLogged !== tells) return "a state is not logged"
+  const isWaiting = ["Pending", "Unreachable", "BillingPaused"].includes(response._tag)
+  if (isLogged !== isWaiting) return "a state is not logged"
   if (expected !== undefined || response._tag === "Size") return undefined
   const { stalledAfter } = after.poll.settings
   const patience =
@@ -245,7 +245,7 @@ const modelOf = (program: Program, handle: Handle) => {
     return moves
   }
 
-  /** The timer that is due first fires, maybe too early. */
+  /** Fires the timer that is due first, possibly too early. */
   const timers = (world: World): ReadonlyArray<Move<World>> => {
     const { deadline = Number.POSITIVE_INFINITY, timer = Number.POSITIVE_INFINITY } = world
     const isDeadline = deadline <= timer
@@ -284,7 +284,7 @@ const modelOf = (program: Program, handle: Handle) => {
         ),
       }))
 
-  /** Callbacks may come late; nothing may follow from them. */
+  /** Late callbacks must have no effect. */
   const lateEvents = (world: World): ReadonlyArray<Move<World>> => {
     const { now } = world
     const events: ReadonlyArray<Core.Event> = [

@@ -8,14 +8,14 @@ import { full, small, traced, tracedFull } from "./Scenarios.ts"
 import { explore, needless, type Unknowns } from "./SequenceExplorer.ts"
 import { flawOf, mutants, mutate } from "./SequenceMutants.ts"
 
-// The module that the driver imports, and after the counting of its branches has begun.
+// Imports the same module as the driver, after counting of its branches has started.
 BranchCoverage.start()
 const Sequence = await import("../../src/internal/core/Sequence.js")
 
 const isFull = process.env["TINKER_EXPLORE"] === "full"
 const patience = 1_800_000
 
-/** Lets the test runner breathe. */
+/** Yields to the test runner. */
 const pause = () => new Promise((resolve) => setImmediate(resolve))
 
 describe.sequential("the sequence core", () => {

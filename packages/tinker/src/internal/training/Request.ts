@@ -20,7 +20,7 @@ export interface Rendering {
 export interface Request {
   /** In order of preference. */
   readonly renderings: readonly [Rendering, ...ReadonlyArray<Rendering>]
-  /** What it counts against the budget of bytes being submitted. */
+  /** Its size in the budget of bytes that are being submitted. */
   readonly bytes: number
 }
 

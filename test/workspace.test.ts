@@ -54,7 +54,7 @@ describe("workspace", () => {
     }
   })
 
-  it("runs every test, and in full what has a short form", () => {
+  it("every test runs, and tests with a short form also run in full", () => {
     const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
     expect(scripts).toMatchObject({ test: "vitest run", "test:all": "TINKER_TESTS=all vitest run" })
     const steps = readFileSync(join(root, ".ci/run"), "utf8").matchAll(/^step pnpm (\S+)$/gm)

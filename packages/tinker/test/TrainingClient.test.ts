@@ -735,7 +735,7 @@ describe("protobuf and JSON encodings", () => {
     ),
   )
 
-  it.effect("a server that rejects both encodings is reported with its first answer", () =>
+  it.effect("a server that rejects both encodings is reported with its first response", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()

@@ -344,7 +344,7 @@ const programs: ReadonlyArray<Program> = [limited, unlimited].map((settings) => 
 }))
 
 describe("Poll exploration", () => {
-  it("resumes the caller exactly once and releases everything, with up to two faults", () => {
+  it("a poll resumes its caller exactly once and releases everything, with up to two faults", () => {
     let states = 0
     for (const program of programs) {
       const found = run(program)
@@ -356,7 +356,7 @@ describe("Poll exploration", () => {
     expect(states).toBeGreaterThan(1_000)
   })
 
-  it("succeeds without faults, and after every single fault that a poll survives", () => {
+  it("a poll succeeds without faults, and after every single fault that it survives", () => {
     for (const settings of [patient, unlimited]) {
       expect(outcomes(run({ settings, faults: [], maxFaults: 0 }))).toEqual(["Result"])
       for (const fault of survivable) {
@@ -365,7 +365,7 @@ describe("Poll exploration", () => {
     }
   })
 
-  it("takes every branch of the core", () => {
+  it("the exploration takes every branch of the poll core", () => {
     expect(coverage.untaken("/core/Poll.ts")).toEqual([])
   })
 })

@@ -613,12 +613,12 @@ describe("Sample exploration", () => {
     },
   )
 
-  it("visits all of them", () => {
+  it("the exploration of samples visits more than 10,000 states", () => {
     console.log(`Sample: ${states} states`)
     expect(states).toBeGreaterThan(10_000)
   })
 
-  it("succeeds without faults, and after every single fault that a sample survives", () => {
+  it("a sample succeeds without faults, and after every single fault that it survives", () => {
     for (const program of Object.values(programs)) {
       expect(outcomes(run({ ...program, faults: [], maxFaults: 0 }))).toEqual(["Result"])
       if (!program.settings.mayResubmit) continue
@@ -629,7 +629,7 @@ describe("Sample exploration", () => {
     }
   })
 
-  it("reads errors as plain facts", () => {
+  it("Sample.failureOf converts an error to plain data", () => {
     const busy = new TinkerError.RateLimited({ operation: "asample", detail: "busy" })
     expect(Sample.failureOf(busy, 7)).toEqual({ ...failure, reason: busy.message, isRateLimited: true, retryAfter: 7 })
     const conflict = new TinkerError.RequestRejected({ operation: "asample", detail: "", reason: "Conflict" })
@@ -651,7 +651,7 @@ describe("Sample exploration", () => {
     expect(Sample.pollFailed(rejected, 1, 0.5)).toEqual({ _tag: "PollFailed", isFinal: true, now: 1 })
   })
 
-  it("takes every branch of the core", () => {
+  it("the exploration takes every branch of the sample core", () => {
     const large = { ...failure, isRateLimited: true }
     expect(Sample.rules.rateLimitPause(large, 131_073)).toBe(5_000)
     expect(coverage.untaken("/core/Sample.ts")).toEqual([])

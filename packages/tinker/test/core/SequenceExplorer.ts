@@ -220,7 +220,7 @@ const checkProgress = (scenario: Scenario, world: World): void => {
       zero === "Conflict" && scenario.forgetsBytes !== true && reads === "both" && !program.some((step) => step.taken)
     const guards = (kind === "byBody" || kind === "byNumber") && isKnown
     if (used.length === 0 && guards && world.state.broken !== undefined)
-      throw new Violation("breaks over a crash, on a server that deduplicates and says so")
+      throw new Violation("breaks after a crash, on a server that is known to deduplicate")
     return
   }
   if (used.length > 1) return
@@ -232,7 +232,7 @@ const checkProgress = (scenario: Scenario, world: World): void => {
     const isHit = what?.split(".")[0] === `${index}`
     const follows = step.follows && what?.split(".")[0] === `${index - 1}`
     if (expectation === "goes on" && (isHit || follows)) {
-      if (world.ends[index]?.startsWith("Broken") === true) throw new Violation(`breaks over ${used.join()}`)
+      if (world.ends[index]?.startsWith("Broken") === true) throw new Violation(`breaks after ${used.join()}`)
       continue
     }
     const isVictimsUpdate = step.follows && world.results[`${index - 1}.0`] === "Conflict"

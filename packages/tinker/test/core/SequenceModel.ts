@@ -423,7 +423,7 @@ const perform = (run: Run, world: World, command: Command): void => {
       return require(command.encoding === "fixed" || command.encoding === state.traits.encoding, () =>
         "prepares in an encoding that the server may not read")
     case "Delay":
-      require(command.millis > 0, () => "waits no time at all")
+      require(command.millis > 0, () => "delays for no time")
       world.flights.push({ _tag: "Delay", piece: command.piece, millis: command.millis })
       return
     case "CheckEncoding":
@@ -480,7 +480,7 @@ const mayStillSend = ({ active, broken }: State): boolean =>
 
 const send = (run: Run, world: World, command: Extract<Command, { readonly _tag: "Send" }>): void => {
   const { active, closed } = world.state
-  if (active === undefined) throw new Violation("sends what belongs to no operation")
+  if (active === undefined) throw new Violation("sends a request that belongs to no operation")
   const { id } = active.operation
   const index = indexOf(world, id)
   const chunk = chunkOf(world, id, command.piece)
@@ -1224,5 +1224,5 @@ export const runToRest = (run: Run, world: World): void => {
     move.apply(world)
     checkSafety(run, world)
   }
-  throw new Violation("goes on for ever")
+  throw new Violation("never comes to rest")
 }

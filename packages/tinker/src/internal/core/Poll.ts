@@ -98,7 +98,7 @@ export interface Rules {
   readonly isBillingOver: (state: State, since: number, now: number) => boolean
   /** Returns how much longer the server may stay silent, in milliseconds. */
   readonly patience: (state: State, now: number) => number
-  /** Checks whether the size was announced where the result was asked for. */
+  /** Checks whether the size was announced although the result was requested. */
   readonly isSizeTwice: (state: State) => boolean
   /** Returns what a final response without a result means. */
   readonly failure: (expired: boolean) => Outcome

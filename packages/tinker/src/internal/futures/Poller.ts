@@ -331,7 +331,7 @@ class Poller<A> extends Machine<Poll.Event, Poll.Command> {
             operation: kind.type,
             requestId: Option.some(requestId),
             reason: "Schema",
-            detail: "the size of the result again, where the result was asked for",
+            detail: "the server sent the size of the result again instead of the result",
           }),
         )
       case "Stalled":

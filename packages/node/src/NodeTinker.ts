@@ -79,8 +79,8 @@ export const layer = (
   )
 
 /**
- * Provides the Tinker services for the configuration in the environment (`TINKER_API_KEY`, `TINKER_BASE_URL`, …), which
- * `overrides` take precedence over.
+ * Provides the Tinker services for the configuration in the environment (`TINKER_API_KEY`, `TINKER_BASE_URL`, …).
+ * `settings` take precedence; each is a value or a `Config`.
  *
  * @example
  * ```ts
@@ -102,9 +102,9 @@ export const layer = (
  * @category layers
  */
 export const layerConfig = (
-  overrides?: TinkerConfig.Values,
+  settings?: TinkerConfig.Overrides,
   options?: Options,
-): Layer.Layer<NodeTinker, InvalidConfig | Unauthorized> => fromConfig(TinkerConfig.fromEnvironment(overrides), options)
+): Layer.Layer<NodeTinker, InvalidConfig | Unauthorized> => fromConfig(TinkerConfig.fromEnvironment(settings), options)
 
 /**
  * Options of tenants.

@@ -29,7 +29,7 @@ const opened: TrainingJournal.Record = {
   baseUrl: "http://a",
   sessionId: "s",
   modelId: "m",
-  from: Option.none(),
+  from: Option.none(), firstStep: 0,
 }
 
 const intent = (seq: number, bytes?: Uint8Array): TrainingJournal.Entry => ({
@@ -60,7 +60,7 @@ const entries: ReadonlyArray<TrainingJournal.Entry> = [
   intent(1, bytes(1)),
   acknowledged(1),
   { record: { _tag: "Settled", seq: 1, succeeded: true } },
-  { record: { _tag: "Checkpoint", seq: 1, path: "tinker://m/weights/a" } },
+  { record: { _tag: "Checkpoint", seq: 1, path: "tinker://m/weights/a", withOptimizer: true } },
   { record: { _tag: "Resumed" } },
   intent(2, bytes(2)),
 ]

@@ -15,7 +15,7 @@ import { isFlat, kinds } from "./internal/util/TokenChecks.ts"
 import * as Loss from "./Loss.ts"
 import * as TensorData from "./TensorData.ts"
 import { InvalidInput, UnexpectedResponse } from "./TinkerError.ts"
-import type { TrainingResult } from "./TrainingResult.ts"
+import { logprobs as logprobsOf, type TrainingResult } from "./TrainingResult.ts"
 
 /**
  * The inputs required by every custom loss. Additional inputs may have any name and type: they are passed to the loss
@@ -268,28 +268,26 @@ export const linearize = <I extends Inputs, E, R>(
 
 const score = <I extends Inputs>(
   { data, forward }: Prepared<I>,
-  { outputs }: TrainingResult,
-): Either.Either<ReadonlyArray<Scored<I>>, UnexpectedResponse> => {
-  const unexpected = (detail: string) =>
-    Either.left(new UnexpectedResponse({ operation: "Forward", reason: "Schema", detail }))
-  if (outputs.length !== data.length)
-    return unexpected(`expected outputs for ${data.length} datums, got ${outputs.length}`)
-  const scored: Array<Scored<I>> = []
-  for (const [index, datum] of data.entries()) {
-    const logprobs = outputs[index]?.["logprobs"]
-    if (logprobs === undefined) return unexpected(`outputs[${index}].logprobs: missing`)
-    if (logprobs.dtype !== "float32" || logprobs.sparse !== undefined)
-      return unexpected(`outputs[${index}].logprobs: expected dense float32`)
-    const targets = forward.data[index]
-    const length = targets === undefined ? 0 : targetsOf(targets).length
-    if (logprobs.data.length !== length)
-      return unexpected(
-        `outputs[${index}].logprobs: expected one value per target (${length}), got ${logprobs.data.length}`,
-      )
-    scored.push({ datum, logprobs: logprobs.data })
-  }
-  return Either.right(scored)
-}
+  result: TrainingResult,
+): Either.Either<ReadonlyArray<Scored<I>>, UnexpectedResponse> =>
+  Either.flatMap(logprobsOf(result), (logprobs) => {
+    const unexpected = (detail: string) =>
+      Either.left(new UnexpectedResponse({ operation: "forward", reason: "Schema", detail }))
+    if (logprobs.length !== data.length)
+      return unexpected(`expected outputs for ${data.length} datums, got ${logprobs.length}`)
+    const scored: Array<Scored<I>> = []
+    for (const [index, datum] of data.entries()) {
+      const targets = forward.data[index]
+      const expected = targets === undefined ? 0 : targetsOf(targets).length
+      const values = logprobs[index] ?? new Float32Array()
+      if (values.length !== expected)
+        return unexpected(
+          `outputs[${index}].logprobs: expected one value per target (${expected}), got ${values.length}`,
+        )
+      scored.push({ datum, logprobs: values })
+    }
+    return Either.right(scored)
+  })
 
 const checkNumbers = (evaluation: Evaluation): Result<{ value: number; metrics: Record<string, number> }> => {
   if (!Predicate.isRecord(evaluation))

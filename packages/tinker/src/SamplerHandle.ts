@@ -18,12 +18,11 @@ import * as Wire from "./internal/codec/Wire.ts"
 import type * as TinkerConfig from "./TinkerConfig.ts"
 
 /** Written as null and ignored when read, because a key from another program must not be used. */
-const noKey = lazy(() =>
+const noKey = () =>
   Schema.optionalToOptional(Schema.Unknown, Schema.Undefined, {
     decode: () => Option.none(),
     encode: () => Option.some(null),
-  }),
-)
+  })
 
 /**
  * The content of a handle. `holder` describes how its creator reached the server. A reader uses the flags, and
@@ -41,7 +40,7 @@ export const SamplerHandle = lazy(() =>
       defaultHeadersOverrides: Wire.orElse(Schema.Record({ key: Schema.String, value: Schema.String }), {}),
       clientConfig: Wire.orElse(ClientConfig, Schema.decodeSync(ClientConfig)({})),
       clientDynamicConfig: Wire.orElse(DynamicConfig, Schema.decodeSync(DynamicConfig)({})),
-      apiKey: noKey,
+      apiKey: noKey(),
     }),
     recordStabilityInfo: Wire.orElse(Schema.Boolean, false),
   }),

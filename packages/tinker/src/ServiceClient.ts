@@ -50,6 +50,13 @@ export interface Service {
     path: Checkpoint.Input,
     options?: TrainingClient.CheckpointOptions,
   ) => Effect.Effect<TrainingClient.Service, TrainingError, Scope.Scope>
+  /**
+   * Starts the training run of a journal, or continues it: in its session while the server keeps that, else from its
+   * last checkpoint. Reports a run that is complete. The run has a session of its own.
+   */
+  readonly openTrainingClient: (
+    options: TrainingClient.OpenOptions,
+  ) => Effect.Effect<TrainingClient.OpenRun | TrainingClient.CompletedRun, TrainingError, Scope.Scope>
   /** Resumes the model of a journal in its original session. */
   readonly resumeTrainingClient: (
     options: TrainingClient.Options & { readonly journal: TrainingJournal.Journal },
@@ -130,10 +137,12 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
       getServerCapabilities: transport.call(Api.getServerCapabilities, {}),
       rest,
       session: Effect.map(inSession, Context.get(Session.Session)),
-      createLoraTrainingClient: (options) => within(TrainingClient.createLora(options)),
+      createLoraTrainingClient: (options) => within(TrainingClient.makeLora(options)),
       // Invalid input must not open a session.
       createTrainingClientFromCheckpoint: (path, options) =>
-        Effect.zipRight(Checkpoint.textOf(path), within(TrainingClient.fromCheckpoint(path, options))),
+        Effect.zipRight(Checkpoint.textOf(path), within(TrainingClient.makeFromCheckpoint(path, options))),
+      openTrainingClient: (opening) =>
+        Effect.provide(TrainingClient.open({ ...opening, session: opening.session ?? options }), context),
       resumeTrainingClient: (options) => Effect.provide(TrainingClient.resume(options), context),
       createSamplingClient: (target, options) =>
         Effect.zipRight(SamplingClient.check(target), within(SamplingClient.make(target, options))),

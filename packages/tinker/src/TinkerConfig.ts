@@ -5,6 +5,7 @@
  * @since 0.1.0
  */
 import * as Config from "effect/Config"
+import type * as ConfigError from "effect/ConfigError"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -394,13 +395,43 @@ const choose = <A>(
 }
 
 /**
- * Reads the variables of the reference SDK through Effect's `ConfigProvider`. `overrides` take precedence.
+ * Settings that replace environment variables: each a value, or a `Config` that reads it from elsewhere.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Overrides = { readonly [K in keyof Values]: Values[K] | Config.Config<Values[K]> }
+
+const isConfig = (value: unknown): value is Config.Config<unknown> => Config.isConfig(value)
+
+const resolve = (overrides: Overrides): Effect.Effect<Values, InvalidConfig> =>
+  Effect.map(
+    Effect.forEach(Object.entries<unknown>(overrides), ([setting, value]) =>
+      isConfig(value)
+        ? Effect.mapBoth(value, {
+            onSuccess: (resolved) => [setting, resolved] as const,
+            onFailure: (cause) => new InvalidConfig({ setting, problem: problemOf(cause), cause }),
+          })
+        : Effect.succeed([setting, value] as const),
+    ),
+    Object.fromEntries,
+  )
+
+/** Names the variable, which a `ConfigError` of one field has. */
+const problemOf = (error: ConfigError.ConfigError): string =>
+  error._op === "MissingData" || error._op === "InvalidData"
+    ? `${error.path.join(".")}: ${error.message}`
+    : "could not be read"
+
+/**
+ * Reads the variables of the reference SDK through Effect's `ConfigProvider`. `settings` take precedence.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const fromEnvironment = (overrides: Values = {}): Effect.Effect<Service, InvalidConfig> =>
+export const fromEnvironment = (settings: Overrides = {}): Effect.Effect<Service, InvalidConfig> =>
   Effect.gen(function* () {
+    const overrides = yield* resolve(settings)
     const env = yield* Effect.mapError(
       environment,
       (cause) => new InvalidConfig({ setting: "environment", problem: "could not be read", cause }),
@@ -443,10 +474,10 @@ export const fromEnvironment = (overrides: Values = {}): Effect.Effect<Service, 
   })
 
 /**
- * Provides a configuration from the environment. `overrides` take precedence.
+ * Provides a configuration from the environment. `settings` take precedence; each is a value or a `Config`.
  *
  * @since 0.1.0
  * @category layers
  */
-export const layerConfig = (overrides: Values = {}): Layer.Layer<TinkerConfig, InvalidConfig> =>
-  Layer.effect(TinkerConfig, fromEnvironment(overrides))
+export const layerConfig = (settings: Overrides = {}): Layer.Layer<TinkerConfig, InvalidConfig> =>
+  Layer.effect(TinkerConfig, fromEnvironment(settings))

@@ -1,8 +1,8 @@
 /**
- * A model on the server, and what can be done to it. Every operation has three forms: `enqueue.x` completes when it has
- * its place in the order, `submit.x` when the server has it, `x` when its result is there. Requests reach the server in
- * the order of the calls; each is applied at most once, and if it can't be known whether it was, the client says so and
- * stops.
+ * Trains a model on the server. Every operation has three forms: `enqueue.x` completes when the operation has its place
+ * in the order, `submit.x` when the server has accepted it, `x` when its result has arrived. Requests reach the server in
+ * the order of the calls. Each is applied at most once; if the client can't find out whether one was, it fails with
+ * `SequenceBroken` and stops.
  *
  * @since 0.1.0
  */
@@ -10,6 +10,8 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Either from "effect/Either"
+import * as ExecutionStrategy from "effect/ExecutionStrategy"
+import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
@@ -26,6 +28,7 @@ import * as Meters from "./internal/runtime/Meters.ts"
 import { traced } from "./internal/runtime/Trace.ts"
 import * as CustomPass from "./internal/training/CustomPass.ts"
 import * as Ledger from "./internal/training/Ledger.ts"
+import * as OpenPlan from "./internal/training/OpenPlan.ts"
 import * as Operations from "./internal/training/Operations.ts"
 import * as PassRequests from "./internal/training/PassRequests.ts"
 import * as Resume from "./internal/training/Resume.ts"
@@ -63,8 +66,8 @@ import type { TrainingResult } from "./TrainingResult.ts"
 import { Transport } from "./Transport.ts"
 
 /**
- * An operation that has its place in the order of requests. Interrupting who waits for it leaves it alone; `cancel`
- * gives it up if it was not sent yet.
+ * An operation that has its place in the order of requests. Interrupting a fiber that awaits it does not affect the
+ * operation; `cancel` gives it up if it was not sent yet.
  *
  * @since 0.1.0
  * @category models
@@ -72,7 +75,7 @@ import { Transport } from "./Transport.ts"
 export type Ticket<A, E = never> = Submission.Ticket<A, E>
 
 /**
- * How an operation is called: what it gives, and when.
+ * The form in which an operation is called.
  *
  * @since 0.1.0
  * @category models
@@ -80,7 +83,7 @@ export type Ticket<A, E = never> = Submission.Ticket<A, E>
 export type Form = "enqueue" | "submit" | "plain"
 
 /**
- * What an operation with result `A` gives in a form. `E` and `R` are those of a user's own part in it.
+ * The effect of an operation with result `A` in a form. `E` and `R` come from the user's own code, e.g. a custom loss.
  *
  * @since 0.1.0
  * @category models
@@ -92,37 +95,41 @@ export type Outcome<F extends Form, A, E = never, R = never> = F extends "enqueu
     : Effect.Effect<A, TrainingError | E, R>
 
 /**
- * For one operation.
+ * Options of one operation.
  *
  * @since 0.1.0
  * @category models
  */
 export interface RequestOptions extends Pick<ApiFuture.Options, "deadline" | "stalledAfter"> {
-  /** Your own name for it, which the journal keeps. */
+  /** A name for the operation, which the journal keeps. */
   readonly tag?: string | undefined
 }
 
 /**
+ * Options of a save.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface SaveOptions extends RequestOptions {
-  /** For how long the server keeps it. Not given: as long as it likes. */
+  /** How long the server keeps the checkpoint. Not given: the server decides. */
   readonly ttl?: Duration.DurationInput | undefined
   readonly userMetadata?: JsonObject | undefined
 }
 
 /**
+ * Options of a load.
+ *
  * @since 0.1.0
  * @category models
  */
 export interface LoadOptions extends RequestOptions {
-  /** Of somebody who shares the weights. */
+  /** Grants access to weights that another account shares. */
   readonly weightsAccessToken?: Redacted.Redacted<string> | undefined
 }
 
 /**
- * Data for a loss: what it doesn't take does not compile.
+ * The data of a loss. Inputs that the loss does not take do not compile.
  *
  * @since 0.1.0
  * @category models
@@ -136,48 +143,48 @@ export type Data<Inputs, D> = ReadonlyArray<D & Loss.Exact<NoInfer<Inputs>, D>>
  * @category models
  */
 export interface Calls<F extends Form> {
-  /** Log probabilities and metrics; changes nothing. */
+  /** Computes log probabilities and metrics without changing the model. */
   readonly forward: <Inputs, D extends Datum<NoInfer<Inputs>>>(
     data: Data<Inputs, D>,
     loss: Loss.Loss<Inputs>,
     options?: RequestOptions,
   ) => Outcome<F, TrainingResult>
-  /** Adds the gradients of a batch to those that are there since the last update. */
+  /** Adds the gradients of a batch to those accumulated since the last update. */
   readonly forwardBackward: <Inputs, D extends Datum<NoInfer<Inputs>>>(
     data: Data<Inputs, D>,
     loss: Loss.Loss<Inputs>,
     options?: RequestOptions,
   ) => Outcome<F, TrainingResult>
   /**
-   * The same for a loss that is computed here: a forward pass, the loss function, and a second pass with its gradient.
-   * It is acknowledged when the second pass is; other operations may come between the two.
+   * Does the same for a loss that this process computes: a forward pass, the loss function, and a second pass with its
+   * gradient. It is acknowledged when the second pass is; other operations may come between the two.
    */
   readonly forwardBackwardCustom: <I extends CustomLoss.Inputs, E, R>(
     data: ReadonlyArray<Datum<I>>,
     loss: CustomLoss.CustomLoss<I, E, R>,
     options?: RequestOptions,
   ) => Outcome<F, TrainingResult, E | FutureError, R>
-  /** Changes the weights by the gradients that have added up, and forgets them. */
+  /** Updates the weights with the accumulated gradients and clears them. */
   readonly optimStep: (optimizer: Optimizer.Optimizer, options?: RequestOptions) => Outcome<F, OptimStepResult>
-  /** Weights and optimizer, to train on from. */
+  /** Saves weights and optimizer, to continue training from. */
   readonly saveState: (
     name: string,
     options?: SaveOptions & { readonly overwrite?: boolean | undefined },
   ) => Outcome<F, { readonly path: string }>
-  /** Weights, to sample from. */
+  /** Saves weights to sample from. */
   readonly saveWeightsForSampler: (name: string, options?: SaveOptions) => Outcome<F, { readonly path: string }>
-  /** Weights, to take away. */
+  /** Saves weights for download. */
   readonly saveWeightsExternal: (
     name: string,
     options?: RequestOptions & {
       readonly ttl?: Duration.DurationInput | undefined
-      /** Public keys of those who may read it. */
+      /** Public keys (age) that can decrypt the weights. */
       readonly ageEncryptionRecipients?: ReadonlyArray<string> | undefined
     },
   ) => Outcome<F, { readonly path: string; readonly sizeBytes: Option.Option<number> }>
-  /** The weights of a checkpoint; the optimizer starts anew. */
+  /** Loads the weights of a checkpoint and resets the optimizer. */
   readonly loadState: (path: Checkpoint.Input, options?: LoadOptions) => Outcome<F, void>
-  /** The weights of a checkpoint, and its optimizer. */
+  /** Loads the weights of a checkpoint and its optimizer. */
   readonly loadStateWithOptimizer: (path: Checkpoint.Input, options?: LoadOptions) => Outcome<F, void>
 }
 
@@ -238,6 +245,8 @@ export interface StepsOptions<P = void, E = never, R = never> extends Pick<
 }
 
 /**
+ * The operations of a model, in all three forms, and the training steps made of them.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -265,9 +274,9 @@ export interface Service extends Calls<"plain"> {
     ): Effect.Effect<Step, TrainingError | StepFailed | E, R>
   }
   /**
-   * Makes a step of each batch, in order, with the next one on its way while one is awaited. The optimizer may depend on
-   * the step. The journal's tag of a step is `step <number>`. With a `CustomLoss` the forward pass of a step waits for
-   * the update of the step before.
+   * Makes a step of each batch, in order, and sends the next step while one is awaited. The optimizer may depend on the
+   * step. The journal's tag of a step is `step <number>`. With a `CustomLoss` the forward pass of a step waits for the
+   * update of the step before.
    */
   readonly trainSteps: {
     <Inputs, P = void, E2 = never, R2 = never>(
@@ -285,55 +294,72 @@ export interface Service extends Calls<"plain"> {
       batches: Stream.Stream<ReadonlyArray<Datum<I>>, E, R>,
     ) => Stream.Stream<PlacedStep<P>, E | E1 | E2 | TrainingError | StepFailed, R | R1 | R2>
   }
+  /** Returns the base model and the adapter's configuration. */
   readonly getInfo: Effect.Effect<ModelInfo, TinkerError>
-  /** A sampler of weights that were saved. */
+  /** Creates a sampling client of saved weights. */
   readonly createSamplingClient: (
     modelPath: Checkpoint.Input,
     options?: SamplingClient.Options,
   ) => Effect.Effect<SamplingClient.Service, TinkerError, Scope.Scope>
-  /** A sampler of the weights as they are at this point of the order. They are kept for it alone, without a name. */
+  /** Creates a sampling client of the weights as they are at this point of the order, saved for it without a name. */
   readonly saveWeightsAndGetSamplingClient: (
     options?: SamplingClient.Options,
   ) => Effect.Effect<SamplingClient.Service, TrainingError, Scope.Scope>
-  /** Takes the model off the server, after all that was enqueued before. Servers without it answer `NotFound`. */
+  /** Removes the model from the server after everything enqueued before. Some servers respond with `NotFound`. */
   readonly unload: Effect.Effect<void, TrainingError>
-  /** Why nothing can be submitted any more, if that is so. */
+  /** Returns the error that ended the sequence of requests, if any. */
   readonly broken: Effect.Effect<Option.Option<SequenceBroken>>
-  /** Goes on after `SequenceBroken` with `partial`, with the gradients that were accepted. */
+  /** Continues after `SequenceBroken` with `partial`, keeping the gradients that the server accepted. */
   readonly acceptPartial: Effect.Effect<void>
 }
 
 /**
+ * The service tag of a training client.
+ *
  * @since 0.1.0
  * @category tags
  */
 export class TrainingClient extends Context.Tag("effect-tinker/TrainingClient")<TrainingClient, Service>() {}
 
 /**
- * How a client works, whatever its model.
+ * Options of every training client.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Options extends Pick<RequestOptions, "deadline" | "stalledAfter"> {
-  /** How many operations may wait for their turn until `enqueue` has to. Default: 64. */
+  /**
+   * How many operations may be queued before `enqueue` waits.
+   *
+   * @default 64
+   */
   readonly maxQueued?: number | undefined
-  /** How long closing waits for a submission that is under way. Default: 5 seconds. */
+  /**
+   * How long closing waits for a submission in progress.
+   *
+   * @default 5 seconds
+   */
   readonly closeGrace?: Duration.DurationInput | undefined
   /**
-   * What to do when the answer to a pass or an update is lost. `probe` (the default): find out whether the server would
-   * notice a second one, by a harmless forward pass under a used number; send it again if so, else stop. `resend`: send
-   * it again, as the official SDK does. `stop`: fail with `SequenceBroken`.
+   * What to do when the response to a pass or an update is lost. `probe`: find out, by a harmless forward pass under a
+   * used number, whether the server would detect a second one; if so, send it again, else stop. `resend`: send it again,
+   * as the official SDK does. `stop`: fail with `SequenceBroken`.
+   *
+   * @default "probe"
    */
   readonly onUnknownOutcome?: "probe" | "resend" | "stop" | undefined
-  /** Lets `resume` go on after the process died. */
+  /** Records requests, so that `open` and `resume` can continue after the process ended. */
   readonly journal?: TrainingJournal.Journal | undefined
-  /** Keep requests in the journal until they are acknowledged, so that they can be sent again. Default: yes. */
+  /**
+   * Whether the journal keeps requests until they are acknowledged, so that they can be sent again.
+   *
+   * @default true
+   */
   readonly journalRequests?: boolean | undefined
 }
 
 /**
- * What a training client needs around it.
+ * The services that a training client requires.
  *
  * @since 0.1.0
  * @category models
@@ -348,7 +374,7 @@ export type Environment =
 interface Made {
   readonly service: Service
   readonly driver: TrainingDriver.TrainingDriver
-  readonly onSaved: (seq: number, path: string) => void
+  readonly onSaved: Operations.Model["onSaved"]
 }
 
 /** Creates the client of a model that exists. */
@@ -370,7 +396,15 @@ const make = (
     yield* limiter.configure({ trainingBytes: flags.fwdbwdDispatchBytesSemaphoreSize })
     const futures = yield* ApiFuture.Futures
     const journal = Option.fromNullable(options.journal)
-    if (Option.isSome(journal)) yield* session.keepForResume
+    if (Option.isSome(journal)) {
+      yield* session.keepForResume
+      // Runs after the driver has closed.
+      yield* Effect.addFinalizer((exit) =>
+        Exit.isSuccess(exit) && driver.state.broken === undefined
+          ? Effect.ignoreLogged(journal.value.append([{ record: { _tag: "Completed" } }]))
+          : Effect.void,
+      )
+    }
 
     const passes: PassRequests.Options = {
       transport,
@@ -406,7 +440,7 @@ const make = (
       Effect.forkScoped,
       Effect.interruptible,
     )
-    const onSaved = (seq: number, path: string) => driver.saved(seq, path)
+    const onSaved: Operations.Model["onSaved"] = (seq, path, withOptimizer) => driver.saved(seq, path, withOptimizer)
     const model: Operations.Model = {
       transport,
       modelId,
@@ -527,7 +561,7 @@ const unload = (
 }
 
 /**
- * A new model.
+ * Options of a new model with adapters.
  *
  * @since 0.1.0
  * @category models
@@ -535,11 +569,15 @@ const unload = (
 export interface LoraOptions extends Options, Partial<LoraConfig> {
   readonly baseModel: string
   readonly userMetadata?: JsonObject | undefined
-  /** The kind of optimizer that the model is to be trained with. Default: Adam. */
+  /**
+   * The kind of optimizer to train the model with.
+   *
+   * @default Adam
+   */
   readonly optimizer?: Optimizer.Optimizer | undefined
 }
 
-/** Waits for the result of what belongs to no model yet, and so has no number among its requests. */
+/** Waits for the result of a request that creates a model, and so has no sequence number. */
 const resultOf = <A, I>(kind: ApiFuture.Kind<A>, endpoint: Endpoint.Endpoint<I, Accepted>, input: I) =>
   Effect.gen(function* () {
     const { call } = yield* Transport
@@ -554,32 +592,43 @@ const resultOf = <A, I>(kind: ApiFuture.Kind<A>, endpoint: Endpoint.Endpoint<I, 
     return yield* traced(() => work, TrainingDriver.spanName(kind), undefined, "internal")
   })
 
-/** Waits for a model to be there. */
+/** Creates a model and waits until it exists. */
 const created = (request: Endpoint.Input<typeof Api.createModel>) =>
   Effect.map(resultOf(ApiFuture.kinds.createModel, Api.createModel, request), ({ modelId }) => modelId)
 
-/** A client of a model that was just made, with the first entry of its journal. */
-const opened = (
+/** Creates the client of a new model and writes the first records of its journal. */
+const makeNew = (
   modelId: string,
   options: Options,
-  from: Option.Option<typeof TrainingJournal.Origin.Type> = Option.none(),
+  start: {
+    readonly firstStep?: number | undefined
+    /** The checkpoint to load first. */
+    readonly from?: typeof TrainingJournal.Origin.Type | undefined
+    /** The checkpoint that the server has loaded. */
+    readonly loaded?: typeof TrainingJournal.Origin.Type | undefined
+  } = {},
 ) =>
   Effect.gen(function* () {
     const { journal } = options
+    const { firstStep = 0, from, loaded } = start
     const { baseUrl } = yield* TinkerConfig.TinkerConfig
-    const { id } = yield* Session.Session
+    const { id: sessionId } = yield* Session.Session
+    const opened = { _tag: "Opened", baseUrl, sessionId, modelId, from: Option.fromNullable(from), firstStep } as const
     if (journal !== undefined)
-      yield* journal.append([{ record: { _tag: "Opened", baseUrl, sessionId: id, modelId, from } }])
-    return (yield* make(modelId, options)).service
+      yield* journal.append([
+        { record: opened },
+        ...(loaded === undefined ? [] : [{ record: { _tag: "Checkpoint", seq: 0, ...loaded } as const }]),
+      ])
+    return (yield* make(modelId, options, undefined, firstStep)).service
   })
 
 /**
- * A new model with adapters over a base model, in the current scope.
+ * Creates a model with LoRA adapters on a base model. The client lives in the current scope.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const createLora = (options: LoraOptions): Effect.Effect<Service, TrainingError, Environment | Scope.Scope> =>
+export const makeLora = (options: LoraOptions): Effect.Effect<Service, TrainingError, Environment | Scope.Scope> =>
   Effect.gen(function* () {
     const session = yield* Session.Session
     const { baseModel, optimizer, rank, seed, trainAttn, trainMlp, trainUnembed, userMetadata } = options
@@ -591,34 +640,48 @@ export const createLora = (options: LoraOptions): Effect.Effect<Service, Trainin
       loraConfig: { rank, seed, trainAttn, trainMlp, trainUnembed },
       optimizerConfig: optimizer === undefined ? undefined : Optimizer.toConfig(optimizer),
     })
-    return yield* opened(modelId, options)
+    return yield* makeNew(modelId, options)
   })
 
 /**
- * A model that goes on from a checkpoint.
+ * Options of a new model with the weights of a checkpoint.
  *
  * @since 0.1.0
  * @category models
  */
 export interface CheckpointOptions extends Options {
-  /** Restore the optimizer, too. Default: no, it starts anew. */
+  /**
+   * Whether to restore the optimizer as well.
+   *
+   * @default false
+   */
   readonly withOptimizer?: boolean | undefined
-  /** In place of the one that the checkpoint was made with. */
+  /**
+   * The number of the first step, by which the journal counts.
+   *
+   * @default 0
+   */
+  readonly firstStep?: number | undefined
+  /** Replaces the base model that the checkpoint was made with. */
   readonly baseModel?: string | undefined
-  /** The kind of optimizer that the model is to be trained with. Default: Adam, or the one that is restored. */
+  /**
+   * The kind of optimizer to train the model with.
+   *
+   * @default the one that is restored, or Adam
+   */
   readonly optimizer?: Optimizer.Optimizer | undefined
   readonly userMetadata?: JsonObject | undefined
-  /** Of somebody who shares the weights. */
+  /** Grants access to weights that another account shares. */
   readonly weightsAccessToken?: Redacted.Redacted<string> | undefined
 }
 
 /**
- * A new model with the weights of a checkpoint, in the current scope.
+ * Creates a model with the weights of a checkpoint. The client lives in the current scope.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const fromCheckpoint = (
+export const makeFromCheckpoint = (
   input: Checkpoint.Input,
   options: CheckpointOptions = {},
 ): Effect.Effect<Service, TrainingError, Environment | Scope.Scope> =>
@@ -626,7 +689,7 @@ export const fromCheckpoint = (
     const path = yield* Checkpoint.textOf(input)
     const session = yield* Session.Session
     const transport = yield* Transport
-    const { baseModel, optimizer, userMetadata, weightsAccessToken, withOptimizer = false } = options
+    const { baseModel, firstStep, optimizer, userMetadata, weightsAccessToken, withOptimizer = false } = options
     const optimizerConfig = optimizer === undefined ? undefined : Optimizer.toConfig(optimizer)
     if (session.flags.createModelViaLoadWeights) {
       const modelSeqId = yield* session.nextModel
@@ -640,10 +703,11 @@ export const fromCheckpoint = (
         optimizerConfig,
         weightsAccessToken,
       })
-      // The answer need not tell it: it follows from session and number.
-      return yield* opened(
+      return yield* makeNew(
+        // A response without an id leaves it to session and number.
         Option.getOrElse(modelId, () => `${session.id}:train:${modelSeqId}`),
         options,
+        { firstStep, loaded: { path, withOptimizer } },
       )
     }
     const info = yield* transport.call(Api.getWeightsInfo, { tinkerPath: path }, { credential: weightsAccessToken })
@@ -662,7 +726,7 @@ export const fromCheckpoint = (
       },
       optimizerConfig: optimizerConfig ?? (withOptimizer ? info.optimizerConfig : undefined),
     })
-    const service = yield* opened(modelId, options, Option.some({ path, withOptimizer }))
+    const service = yield* makeNew(modelId, options, { firstStep, from: { path, withOptimizer } })
     yield* service[withOptimizer ? "loadStateWithOptimizer" : "loadState"](path, { weightsAccessToken })
     return service
   })
@@ -684,31 +748,31 @@ export type JournaledCall = Ledger.JournaledCall
 export type Pending = Resume.Pending
 
 /**
- * A client that goes on where another one ended.
+ * A client that continues where a previous process stopped.
  *
  * @since 0.1.0
  * @category resuming
  */
 export interface Resumed {
   readonly client: Service
-  /** What was done, in order. What failed is among it: its number is used. */
+  /** The calls whose results arrived, in order, including those that failed. */
   readonly completed: ReadonlyArray<JournaledCall & { readonly succeeded: boolean }>
-  /** What the server has, in order, and its results as soon as they are there. */
+  /** The calls that the server has accepted, in order, with futures of their results. */
   readonly pending: ReadonlyArray<Pending>
   /** The number of the next step, however the steps were made. */
   readonly nextStep: number
-  /** The step of which the server has the pass but not the update: see `finishStep`. */
+  /** The step whose pass the server has accepted, but not its update. */
   readonly unfinished: Option.Option<number>
-  /** Sends the update of the unfinished step, if there is one. To be done before anything else. */
+  /** Sends the update of the unfinished step, if there is one. Call it before any other operation. */
   readonly finishStep: (
     optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
   ) => Effect.Effect<Option.Option<OptimStepResult>, TrainingError>
 }
 
 /**
- * Goes on with the model of a journal, in its session if the server still knows it; that is `SessionLost` otherwise,
- * with the last checkpoint. What was acknowledged is waited for, what was about to be sent is sent again as it was. If
- * that can't be done safely it fails with `SequenceBroken`.
+ * Resumes the model of a journal in its session. Polls for the results of acknowledged requests and resends the request
+ * that may not have arrived, byte for byte. Fails with `SessionLost`, which names the last checkpoint, if the server has
+ * ended the session, and with `SequenceBroken` if a resend would not be safe. {@link open} handles both.
  *
  * @since 0.1.0
  * @category resuming
@@ -723,18 +787,21 @@ export const resume = (
   Effect.gen(function* () {
     const { journal } = options
     const found = TrainingJournal.state(yield* journal.read)
-    if (Option.isNone(found)) return yield* new JournalFailed({ reason: "Empty", detail: "it holds no client" })
+    if (Option.isNone(found)) return yield* new JournalFailed({ reason: "Empty", detail: "it records no training client" })
     const { lastCheckpoint, learnt, opened } = found.value
     const { baseUrl } = yield* TinkerConfig.TinkerConfig
     if (opened.baseUrl !== baseUrl)
-      return yield* new InvalidConfig({ setting: "baseUrl", problem: `the journal is of ${opened.baseUrl}` })
+      return yield* new InvalidConfig({ setting: "baseUrl", problem: `the journal was written for ${opened.baseUrl}` })
 
     const session = yield* Session.resume({
       sessionId: opened.sessionId,
       learnt: Option.getOrElse(learnt, () => Session.nothingLearnt),
     }).pipe(
-      Effect.catchTag("SessionLost", (lost) => new SessionLost({ ...lost, lastCheckpoint })),
-      // From the first moment: what fails from here on must not end what another life could go on with.
+      Effect.catchTag(
+        "SessionLost",
+        (lost) => new SessionLost({ ...lost, lastCheckpoint: Option.map(lastCheckpoint, ({ path }) => path) }),
+      ),
+      // From the first moment: a failure after this must not end a session that another process could resume.
       (session) =>
         Effect.uninterruptibleMask((restore) => Effect.tap(restore(session), (known) => known.keepForResume)),
     )
@@ -743,7 +810,7 @@ export const resume = (
       { record: { _tag: "Resumed" } },
       ...free.map((seq) => ({ record: { _tag: "Withdrawn", seq } as const })),
     ])
-    const progress = StepTags.progress(calls.map(Ledger.outcome))
+    const progress = StepTags.progress(calls.map(Ledger.outcome), opened.firstStep)
     const inSession = Effect.provideService(Session.Session, session)
     const futures = yield* inSession(ApiFuture.make)
 
@@ -754,7 +821,7 @@ export const resume = (
       progress.nextStep,
     ).pipe(inSession, Effect.provideService(ApiFuture.Futures, futures))
 
-    // Before anything new can be submitted.
+    // Nothing new can be submitted before this is done.
     const pending = yield* driver.exclusively(
       Resume.reattach(
         { driver, transport: yield* Transport, onSaved },
@@ -764,7 +831,7 @@ export const resume = (
     if (Option.isSome(opened.from) && !calls.some(Ledger.isLoaded)) {
       const loading = pending.find(({ operation }) => operation === Api.loadWeights.operation)
       const { path, withOptimizer } = opened.from.value
-      // Without it the model is not the one that was asked for.
+      // Without its weights it would be another model.
       yield* loading === undefined
         ? service[withOptimizer ? "loadStateWithOptimizer" : "loadState"](path)
         : loading.future.await
@@ -788,13 +855,151 @@ export const resume = (
   })
 
 /**
+ * A checkpoint that training can go back to, and the first step after it.
+ *
+ * @since 0.1.0
+ * @category resuming
+ */
+export type RestorePoint = OpenPlan.RestorePoint
+
+/**
+ * A training run that starts or continues.
+ *
+ * @since 0.1.0
+ * @category resuming
+ */
+export interface OpenRun extends Pick<Resumed, "client" | "pending" | "nextStep" | "finishStep"> {
+  /**
+   * `Started`: a new model. `Resumed`: the same model, with nothing lost. `Restored`: a new model with the weights and
+   * the optimizer of the last checkpoint, because the session of the journal has ended or its state is unknown.
+   */
+  readonly _tag: "Started" | "Resumed" | "Restored"
+  /** How many steps were made before and have to be made again. */
+  readonly lostSteps: number
+}
+
+/**
+ * A training run whose program ended with success.
+ *
+ * @since 0.1.0
+ * @category resuming
+ */
+export interface CompletedRun {
+  readonly _tag: "Completed"
+  /** How many steps the run made. */
+  readonly steps: number
+  readonly lastCheckpoint: Option.Option<RestorePoint>
+}
+
+/**
+ * Options of `open`: the model that a new run starts with, and the journal of the run.
+ *
+ * @since 0.1.0
+ * @category resuming
+ */
+export type OpenOptions = (LoraOptions | (CheckpointOptions & { readonly checkpoint: Checkpoint.Input })) & {
+  readonly journal: TrainingJournal.Journal
+  /** Describes the session of a new model. */
+  readonly session?: Session.Options | undefined
+}
+
+/**
+ * Starts the training run of a journal, or continues it: in its session while the server keeps that, else from its last
+ * checkpoint. Reports a run that is complete instead of starting it again.
+ *
+ * @since 0.1.0
+ * @category resuming
+ */
+export const open = (
+  options: OpenOptions,
+): Effect.Effect<
+  OpenRun | CompletedRun,
+  TrainingError,
+  Transport | ServerConfig | RateLimiter.RateLimiter | TinkerConfig.TinkerConfig | Scope.Scope
+> =>
+  Effect.gen(function* () {
+    const plan = OpenPlan.plan(TrainingJournal.state(yield* options.journal.read))
+    switch (plan._tag) {
+      case "Completed":
+        return plan
+      case "Start":
+        return newRun("Started", yield* inNewSession(options, start(options)), 0, 0)
+      case "Resume":
+        return yield* inOwnScope(resume(options)).pipe(
+          Effect.map((resumed): OpenRun => ({ ...resumed, _tag: "Resumed", lostSteps: 0 })),
+          Effect.catchTags({
+            SessionLost: (error) => restore(options, plan.state, error),
+            SequenceBroken: (error) => restore(options, plan.state, error),
+          }),
+        )
+    }
+  })
+
+const start = (options: OpenOptions) =>
+  "checkpoint" in options ? makeFromCheckpoint(options.checkpoint, options) : makeLora(options)
+
+const newRun = (_tag: OpenRun["_tag"], client: Service, nextStep: number, lostSteps: number): OpenRun => ({
+  _tag,
+  client,
+  nextStep,
+  lostSteps,
+  pending: [],
+  finishStep: () => Effect.succeedNone,
+})
+
+/** Continues from the last checkpoint, or starts over if there is none. */
+const restore = (options: OpenOptions, state: TrainingJournal.State, error: SessionLost | SequenceBroken) =>
+  Effect.gen(function* () {
+    const made = OpenPlan.stepsOf(state)
+    const point = Option.getOrUndefined(OpenPlan.restorePoint(state))
+    const logged = TinkerConfig.logged(yield* TinkerConfig.TinkerConfig)
+    const from = point === undefined ? "the start" : `step ${point.step}, ${point.path}`
+    yield* logged(Effect.logWarning(`Tinker: the run can't be resumed and continues from ${from}: ${error.message}`))
+    if (point === undefined) {
+      const client = yield* inNewSession(options, start(options))
+      return newRun("Started", client, state.opened.firstStep, made - state.opened.firstStep)
+    }
+    const { path, step: firstStep, withOptimizer } = point
+    const restored = makeFromCheckpoint(path, { ...options, withOptimizer, firstStep })
+    return newRun("Restored", yield* inNewSession(options, restored), firstStep, made - firstStep)
+  })
+
+const inNewSession = <A, E, R>(
+  { session: sessionOptions }: OpenOptions,
+  effect: Effect.Effect<A, E, R | Session.Session | ApiFuture.Futures>,
+) =>
+  Effect.gen(function* () {
+    const session = yield* Session.make(sessionOptions)
+    const futures = yield* Effect.provideService(ApiFuture.make, Session.Session, session)
+    return yield* effect.pipe(
+      Effect.provideService(Session.Session, session),
+      Effect.provideService(ApiFuture.Futures, futures),
+    )
+  })
+
+/** Closes what an effect has opened if it fails, and not only when the caller's scope closes. */
+const inOwnScope = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R | Scope.Scope> =>
+  Effect.uninterruptibleMask((restored) =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.fork(yield* Effect.scope, ExecutionStrategy.sequential)
+      const exit = yield* Effect.exit(restored(Effect.provideService(effect, Scope.Scope, scope)))
+      if (Exit.isFailure(exit)) yield* Scope.close(scope, exit)
+      return yield* exit
+    }),
+  )
+
+/**
+ * Provides a client of a new model with LoRA adapters. The layer is fresh: each use creates a model.
+ *
  * @since 0.1.0
  * @category layers
  */
 export const layerLora = (options: LoraOptions): Layer.Layer<TrainingClient, TrainingError, Environment> =>
-  Layer.fresh(Layer.scoped(TrainingClient, createLora(options)))
+  Layer.fresh(Layer.scoped(TrainingClient, makeLora(options)))
 
 /**
+ * Provides a client of a new model with the weights of a checkpoint. The layer is fresh: each use creates a model.
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -802,4 +1007,4 @@ export const layerFromCheckpoint = (
   path: Checkpoint.Input,
   options?: CheckpointOptions,
 ): Layer.Layer<TrainingClient, TrainingError, Environment> =>
-  Layer.fresh(Layer.scoped(TrainingClient, fromCheckpoint(path, options)))
+  Layer.fresh(Layer.scoped(TrainingClient, makeFromCheckpoint(path, options)))

@@ -46,6 +46,8 @@ export const Opened = lazy(() =>
     from: Schema.optionalWith(Origin, { as: "Option", nullable: true }).pipe(
       Schema.withConstructorDefault(() => Option.none()),
     ),
+    /** The number of the first step: steps before it were made by another client. */
+    firstStep: Schema.optionalWith(Schema.Number, { default: () => 0 }).pipe(Schema.withConstructorDefault(() => 0)),
   }),
 )
 
@@ -123,12 +125,29 @@ export const Withdrawn = lazy(() => Schema.TaggedStruct("Withdrawn", { seq: Sche
 export const Settled = lazy(() => Schema.TaggedStruct("Settled", { seq: Schema.Number, succeeded: Schema.Boolean }))
 
 /**
- * Records a saved state.
+ * Records a state that was saved or loaded, and that training can go back to.
  *
  * @since 0.1.0
  * @category records
  */
-export const Checkpoint = lazy(() => Schema.TaggedStruct("Checkpoint", { seq: Schema.Number, path: Schema.String }))
+export const Checkpoint = lazy(() =>
+  Schema.TaggedStruct("Checkpoint", {
+    seq: Schema.Number,
+    path: Schema.String,
+    /** Whether going back restores the optimizer. */
+    withOptimizer: Schema.optionalWith(Schema.Boolean, { default: () => true }).pipe(
+      Schema.withConstructorDefault(() => true),
+    ),
+  }),
+)
+
+/**
+ * Records that the client's scope closed with success: the training run is complete.
+ *
+ * @since 0.1.0
+ * @category records
+ */
+export const Completed = lazy(() => Schema.TaggedStruct("Completed", {}))
 
 /**
  * A record of the journal.
@@ -137,7 +156,7 @@ export const Checkpoint = lazy(() => Schema.TaggedStruct("Checkpoint", { seq: Sc
  * @category records
  */
 export const Record = lazy(() =>
-  Schema.Union(Opened, Resumed, Learnt, Intent, Acknowledged, Withdrawn, Settled, Checkpoint),
+  Schema.Union(Opened, Resumed, Learnt, Intent, Acknowledged, Withdrawn, Settled, Checkpoint, Completed),
 )
 
 /**
@@ -237,13 +256,16 @@ export interface Step {
  */
 export interface State {
   readonly opened: typeof Opened.Type
-  readonly lives: number
+  /** How often the client was resumed. */
+  readonly resumes: number
   readonly learnt: Option.Option<typeof Learnt.Type>
   /** In numeric order, without withdrawn requests. */
   readonly steps: ReadonlyArray<Step>
   /** The withdrawn numbers that were not used again. */
   readonly withdrawn: ReadonlySet<number>
-  readonly lastCheckpoint: Option.Option<string>
+  readonly lastCheckpoint: Option.Option<typeof Checkpoint.Type>
+  /** Whether the client's scope closed with success. */
+  readonly completed: boolean
 }
 
 /**
@@ -255,9 +277,10 @@ export interface State {
 export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
   let opened: typeof Opened.Type | undefined
   let learnt: typeof Learnt.Type | undefined
-  let lives = 0
+  let resumes = 0
+  let completed = false
   const withdrawn = new Set<number>()
-  let lastCheckpoint: string | undefined
+  let lastCheckpoint: typeof Checkpoint.Type | undefined
   const steps = new Map<number, Step>()
   const change = (seq: number, f: (step: Step) => Step) => {
     const step = steps.get(seq)
@@ -269,13 +292,15 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
         // A new client starts with its own numbers.
         opened = record
         learnt = undefined
-        lives = 0
+        resumes = 0
+        completed = false
         withdrawn.clear()
         lastCheckpoint = undefined
         steps.clear()
         break
       case "Resumed":
-        lives++
+        resumes++
+        completed = false
         break
       case "Learnt":
         learnt = record
@@ -300,13 +325,17 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
         change(record.seq, (step) => ({ ...step, succeeded: Option.some(record.succeeded) }))
         break
       case "Checkpoint":
-        lastCheckpoint = record.path
+        lastCheckpoint = record
+        break
+      case "Completed":
+        completed = true
         break
     }
   }
   return Option.map(Option.fromNullable(opened), (opened) => ({
     opened,
-    lives,
+    resumes,
+    completed,
     learnt: Option.fromNullable(learnt),
     steps: [...steps.values()].toSorted((a, b) => a.intent.seq - b.intent.seq),
     withdrawn,

@@ -3,13 +3,14 @@
  *
  * @since 0.1.0
  */
-import type * as Either from "effect/Either"
+import * as Either from "effect/Either"
 import type * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import { lazy } from "./internal/util/Lazy.ts"
 import { decoded, outputType, trainingResult } from "./internal/codec/ResultProto.ts"
 import * as Wire from "./internal/codec/Wire.ts"
 import { TensorData } from "./TensorData.ts"
+import { UnexpectedResponse } from "./TinkerError.ts"
 
 const Fields = lazy(() =>
   Schema.Struct({
@@ -44,6 +45,27 @@ export const TrainingResult: Schema.Schema<typeof Fields.Type, typeof Fields.Enc
  * @category models
  */
 export type TrainingResult = typeof TrainingResult.Type
+
+/**
+ * Returns the log probabilities of the targets, one array per datum, e.g. of `Loss.crossEntropy`. Fails if the loss
+ * returned none.
+ *
+ * @since 0.1.0
+ * @category reading
+ */
+export const logprobs = ({
+  outputs,
+}: TrainingResult): Either.Either<ReadonlyArray<Float32Array>, UnexpectedResponse> => {
+  const arrays: Array<Float32Array> = []
+  for (const [index, { logprobs }] of outputs.entries()) {
+    if (logprobs?.dtype !== "float32" || logprobs.sparse !== undefined) {
+      const detail = `outputs[${index}].logprobs: ${logprobs === undefined ? "missing" : "expected dense float32"}`
+      return Either.left(new UnexpectedResponse({ operation: "forward", reason: "Schema", detail }))
+    }
+    arrays.push(logprobs.data)
+  }
+  return Either.right(arrays)
+}
 
 /**
  * Decodes the bytes of a `ForwardBackwardOutput`. Tensors are views of these bytes where the alignment permits.

@@ -268,7 +268,7 @@ describe("CustomLoss", () => {
         })
         const error = yield* failing(linearize(loss, [one], answer))
         expect(error).toBeInstanceOf(UnexpectedResponse)
-        expect(error).toMatchObject({ operation: "Forward", reason: "Schema", detail })
+        expect(error).toMatchObject({ operation: "forward", reason: "Schema", detail })
         expect(asked).toBe(false)
       }),
     )

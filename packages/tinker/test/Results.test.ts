@@ -172,6 +172,21 @@ describe("TrainingResult", () => {
     )
   })
 
+  it("logprobs returns an array per datum without a cast, and names the output that has none", () => {
+    const tensor = Either.getOrThrow(TensorData.float32([-0.5, -1]))
+    const result = (outputs: ReadonlyArray<Record<string, TensorData.TensorData>>) => ({
+      outputType: "",
+      metrics: {},
+      outputs,
+    })
+    const [first] = Either.getOrThrow(TrainingResult.logprobs(result([{ logprobs: tensor }])))
+    expect(first).toEqual(new Float32Array([-0.5, -1]))
+    const problem = (outputs: ReadonlyArray<Record<string, TensorData.TensorData>>) =>
+      Either.getOrThrow(Either.flip(TrainingResult.logprobs(result(outputs)))).message
+    expect(problem([{ logprobs: tensor }, {}])).toContain("outputs[1].logprobs: missing")
+    expect(problem([{ logprobs: Either.getOrThrow(TensorData.int64([1])) }])).toContain("expected dense float32")
+  })
+
   describe("the fast protobuf reader", () => {
     /** An unknown field: the generated reader skips it, and the fast reader gives up. */
     const unknownField = Uint8Array.of(0x78, 1)

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "@effect/vitest"
-import { ConfigProvider, Duration, Effect, Either, Inspectable, LogLevel, Option, Redacted } from "effect"
+import { Config, ConfigProvider, Duration, Effect, Either, Inspectable, LogLevel, Option, Redacted } from "effect"
 import { TinkerConfig, type TinkerError } from "effect-tinker"
 import * as Recorded from "./support/Recorded.ts"
 
 const apiKey = Redacted.make("tml-secret-key")
 
-const environment = (variables: Record<string, string>, overrides?: TinkerConfig.Values) =>
+const environment = (variables: Record<string, string>, overrides?: TinkerConfig.Overrides) =>
   Effect.withConfigProvider(
     TinkerConfig.fromEnvironment(overrides),
     ConfigProvider.fromMap(new Map(Object.entries(variables))),
@@ -142,6 +142,32 @@ describe("TinkerConfig", () => {
     expect(message({ attemptTimeout: "-1 seconds" })).toBe("attemptTimeout: must be greater than zero")
     expect(message({ maxResponseBytes: 0.5 })).toBe("maxResponseBytes: must be a positive integer")
   })
+
+  it.effect("a setting can be a Config, which reads other variables than the reference SDK's", () =>
+    Effect.gen(function* () {
+      const variables = { TINKER_API_KEY: "tml-a", TEAM_KEY: "tml-b", TEAM_TIMEOUT: "20 seconds" }
+      const config = yield* environment(variables, {
+        apiKey: Config.redacted("TEAM_KEY"),
+        attemptTimeout: Config.duration("TEAM_TIMEOUT"),
+        baseUrl: "http://localhost:8000",
+      })
+      expect(Option.map(config.apiKey, Redacted.value)).toEqual(Option.some("tml-b"))
+      expect(Duration.toSeconds(config.attemptTimeout)).toBe(20)
+      expect(config.baseUrl).toBe("http://localhost:8000")
+    }),
+  )
+
+  it.effect("a Config without a value names the setting and the variable, and shows no secret", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(environment({}, { apiKey: Config.redacted("TEAM_KEY") }))
+      expect(error._tag).toBe("InvalidConfig")
+      expect(error.message).toMatch(/^apiKey: TEAM_KEY: /)
+      const secret = yield* Effect.flip(
+        environment({ TEAM_KEY: "hunter2" }, { apiKey: Config.redacted("TEAM_KEY"), maxResponseBytes: 1 }),
+      )
+      expect(secret.message).toBe("apiKey: must start with 'tml-' (an API key) or 'eyJ' (a JWT)")
+    }),
+  )
 
   it("a null timeout means no timeout", () => {
     const config = Either.getOrThrow(TinkerConfig.make({ apiKey, attemptTimeout: null }))

@@ -6,7 +6,7 @@ import { ledger } from "../src/internal/training/Ledger.js"
 
 type Record = TrainingJournal.Record
 
-const opened: Record = { _tag: "Opened", baseUrl: "http://a", sessionId: "s", modelId: "m", from: Option.none() }
+const opened: Record = { _tag: "Opened", baseUrl: "http://a", sessionId: "s", modelId: "m", from: Option.none(), firstStep: 0 }
 
 const intent = (seq: number, chunk = 0, chunks = 1, kind = "ForwardBackward"): Record => ({
   _tag: "Intent",
@@ -54,14 +54,14 @@ describe("TrainingJournal.state", () => {
     const state = stateOf(
       learnt(false),
       { _tag: "Resumed" },
-      { _tag: "Checkpoint", seq: 1, path: "a" },
+      { _tag: "Checkpoint", seq: 1, path: "a", withOptimizer: true },
       { _tag: "Resumed" },
       learnt(true),
-      { _tag: "Checkpoint", seq: 2, path: "b" },
+      { _tag: "Checkpoint", seq: 2, path: "b", withOptimizer: true },
     )
-    expect(state.lives).toBe(2)
+    expect(state.resumes).toBe(2)
     expect(Option.map(state.learnt, ({ refusedUsesNumber }) => refusedUsesNumber)).toEqual(Option.some(true))
-    expect(state.lastCheckpoint).toEqual(Option.some("b"))
+    expect(Option.map(state.lastCheckpoint, ({ path }) => path)).toEqual(Option.some("b"))
   })
 
   it("the journal state has the outcome of each number", () => {
@@ -89,13 +89,13 @@ describe("TrainingJournal.state", () => {
       intent(1),
       acknowledged(1),
       intent(2),
-      { _tag: "Checkpoint", seq: 1, path: "a" },
+      { _tag: "Checkpoint", seq: 1, path: "a", withOptimizer: true },
       { _tag: "Resumed" },
       { ...opened, modelId: "m2" },
       intent(1),
     )
     expect(state.opened).toEqual({ ...opened, modelId: "m2" })
-    expect(state.lives).toBe(0)
+    expect(state.resumes).toBe(0)
     expect(state.lastCheckpoint).toEqual(Option.none())
     expect(state.steps.map(({ requestId }) => requestId)).toEqual([Option.none()])
   })

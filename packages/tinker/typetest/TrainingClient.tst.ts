@@ -246,10 +246,10 @@ describe("creating a TrainingClient", () => {
   type Environment = Transport | Session | ApiFuture.Futures | RateLimiter | TinkerConfig
 
   it("a TrainingClient is created in a scope or as a layer", () => {
-    expect(TrainingClient.createLora({ baseModel: "m" })).type.toBe<
+    expect(TrainingClient.makeLora({ baseModel: "m" })).type.toBe<
       Effect.Effect<TrainingClient.Service, TrainingError, Environment | Scope.Scope>
     >()
-    expect(TrainingClient.fromCheckpoint("tinker://a")).type.toBe<
+    expect(TrainingClient.makeFromCheckpoint("tinker://a")).type.toBe<
       Effect.Effect<TrainingClient.Service, TrainingError, Environment | Scope.Scope>
     >()
     expect(TrainingClient.layerLora({ baseModel: "m" })).type.toBe<
@@ -278,8 +278,8 @@ describe("creating a TrainingClient", () => {
     if (pending?.kind === "other") expect(pending.future).type.toBe<ApiFuture.ApiFuture<unknown>>()
   })
 
-  it("TrainingClient.createLora and fromCheckpoint accept only their own options", () => {
-    expect(TrainingClient.createLora).type.toBeCallableWith({
+  it("TrainingClient.makeLora and makeFromCheckpoint accept only their own options", () => {
+    expect(TrainingClient.makeLora).type.toBeCallableWith({
       baseModel: "m",
       rank: 8,
       seed: 1,
@@ -288,15 +288,15 @@ describe("creating a TrainingClient", () => {
       onUnknownOutcome: "resend",
       journal,
     })
-    expect(TrainingClient.createLora).type.not.toBeCallableWith({})
-    expect(TrainingClient.createLora).type.not.toBeCallableWith({ baseModel: "m", onUnknownOutcome: "guess" })
-    expect(TrainingClient.createLora).type.not.toBeCallableWith({ baseModel: "m", lora_rank: 8 })
-    expect(TrainingClient.fromCheckpoint).type.toBeCallableWith("tinker://a", {
+    expect(TrainingClient.makeLora).type.not.toBeCallableWith({})
+    expect(TrainingClient.makeLora).type.not.toBeCallableWith({ baseModel: "m", onUnknownOutcome: "guess" })
+    expect(TrainingClient.makeLora).type.not.toBeCallableWith({ baseModel: "m", lora_rank: 8 })
+    expect(TrainingClient.makeFromCheckpoint).type.toBeCallableWith("tinker://a", {
       withOptimizer: true,
       baseModel: "m",
       optimizer: adam,
       weightsAccessToken: Redacted.make("t"),
     })
-    expect(TrainingClient.fromCheckpoint).type.not.toBeCallableWith("tinker://a", { rank: 8 })
+    expect(TrainingClient.makeFromCheckpoint).type.not.toBeCallableWith("tinker://a", { rank: 8 })
   })
 })

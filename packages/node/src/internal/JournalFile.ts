@@ -20,6 +20,7 @@ const mustLast = ({ record }: TrainingJournal.Entry): boolean => {
     case "Resumed":
     case "Intent":
     case "Checkpoint":
+    case "Completed":
       return true
     case "Learnt":
     case "Acknowledged":

@@ -1055,7 +1055,7 @@ const resume = (run: Run, world: World): void => {
 }
 
 const opened: TrainingJournal.Entry = {
-  record: { _tag: "Opened", baseUrl: "", sessionId: "", modelId: "", from: Option.none() },
+  record: { _tag: "Opened", baseUrl: "", sessionId: "", modelId: "", from: Option.none(), firstStep: 0 },
 }
 
 const operationNames = {

@@ -81,11 +81,9 @@ export const describe = (steps: LedgerCall["steps"]): JournaledCall => ({
 })
 
 /** Returns where the numbers stand. */
-export const startOf = (
-  { lastCheckpoint, withdrawn }: Pick<State, "lastCheckpoint" | "withdrawn">,
-  calls: ReadonlyArray<LedgerCall>,
-  free: Ledger["free"],
-): Start => {
+export const startOf = (state: State, calls: ReadonlyArray<LedgerCall>, free: Ledger["free"]): Start => {
+  const { withdrawn } = state
+  const lastCheckpoint = Option.map(state.lastCheckpoint, ({ path }) => path)
   const steps = calls.flatMap(({ steps }) => steps)
   const next = (steps.at(-1)?.intent.seq ?? 0) + 1
   const newest = acknowledgement(steps.findLast(({ requestId }) => Option.isSome(requestId)))

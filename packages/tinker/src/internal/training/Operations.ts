@@ -38,7 +38,7 @@ export interface Model {
   /** The client's own options, for calls that set none. */
   readonly defaults: WaitOptions
   /** Called with each state that training can go back to. */
-  readonly onSaved: (seq: number, path: string) => void
+  readonly onSaved: (seq: number, path: string, withOptimizer?: boolean) => void
   /** Called when a load has replaced the gradients of a partly accepted batch. */
   readonly onLoaded: () => void
 }
@@ -169,7 +169,7 @@ const load = (optimizer: boolean) =>
     clearsPartial: true,
     onSuccess: (model, seq, _, path) => {
       // A state that was loaded can be loaded again. Its path was checked before it was sent.
-      Either.map(Checkpoint.textOf(path), (text) => model.onSaved(seq, text))
+      Either.map(Checkpoint.textOf(path), (text) => model.onSaved(seq, text, optimizer))
       model.onLoaded()
     },
   })

@@ -29,7 +29,7 @@ export type Pending = JournaledCall &
 export interface Options {
   readonly driver: TrainingDriver
   readonly transport: Transport
-  readonly onSaved: (seq: number, path: string) => void
+  readonly onSaved: (seq: number, path: string, withOptimizer?: boolean) => void
 }
 
 /**

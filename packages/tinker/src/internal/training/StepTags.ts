@@ -17,10 +17,11 @@ interface Half {
 
 /**
  * Returns how far the steps of a journal have come. Steps of `trainStep` and `trainSteps` carry their number in the
- * journal; where none does, every update counts as a step.
+ * journal; where none does, every update counts as a step after `firstStep`.
  */
 export const progress = (
   calls: ReadonlyArray<Half>,
+  firstStep: number,
 ): { readonly nextStep: number; readonly unfinished: Option.Option<number> } => {
   let last = -1
   let isPassed = false
@@ -38,7 +39,7 @@ export const progress = (
     if (operation === "optim_step") isUpdated ||= succeeded !== false
     else isPassed ||= succeeded !== false
   }
-  if (last < 0) return { nextStep: updates, unfinished: Option.none() }
+  if (last < 0) return { nextStep: firstStep + updates, unfinished: Option.none() }
   // A step of which neither half was done is still to be done.
   if (!isPassed && !isUpdated) return { nextStep: last, unfinished: Option.none() }
   return { nextStep: last + 1, unfinished: isPassed && !isUpdated ? Option.some(last) : Option.none() }

@@ -44,7 +44,7 @@ import type {
   Outcome,
   State,
 } from "../core/SequenceState.ts"
-import { FutureImpl } from "../futures/FutureImpl.ts"
+import type { FutureImpl } from "../futures/FutureImpl.ts"
 import type { Meters } from "../runtime/Meters.ts"
 import * as Traces from "../runtime/Trace.ts"
 import { snakeCase } from "../codec/Wire.ts"
@@ -108,6 +108,7 @@ type AnySubmission = Submission<unknown, unknown>
 /** The parts of a submission that the queue uses, independent of its result type. */
 type Queued = Pick<AnySubmission, "id" | "describe" | "refused" | "isCancelled">
 type EndReason = ClientClosed | SessionLost
+type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
 
 /** Creates a driver in the current scope. */
 export const make = (options: Options): Effect.Effect<TrainingDriver, never, Scope.Scope> =>
@@ -173,12 +174,10 @@ export class TrainingDriver {
 
   /** Gives an operation its place in the order; waits while too many are queued. */
   enqueue<B, A>(operation: Operation<B, A>): Effect.Effect<Ticket<A>, SubmitError> {
-    return Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(this.submission(operation), (submission) => {
-        this.add([submission])
-        return Effect.map(this.whenThereIsRoom(submission, restore), () => this.ticket(submission))
-      }),
-    )
+    return this.begin(operation, (submission, restore) => {
+      this.add([submission])
+      return Effect.map(this.whenThereIsRoom(submission, restore), () => this.ticket(submission))
+    })
   }
 
   /** Waits until the server has the operation. An interruption before it is sent withdraws it. */
@@ -199,34 +198,30 @@ export class TrainingDriver {
     first: Operation<B1, A1>,
     second: Operation<B2, A2>,
   ): Effect.Effect<readonly [Ticket<A1>, Ticket<A2>], SubmitError> {
-    return Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(this.submission(first), (one) =>
-        Effect.flatMap(this.submission(second), (two) => {
-          this.add([one, two])
-          return Effect.map(this.whenThereIsRoom(one, restore), () => [this.ticket(one), this.ticket(two)] as const)
-        }),
-      ),
+    return this.begin(first, (one, restore) =>
+      Effect.flatMap(this.submission(second), (two) => {
+        this.add([one, two])
+        return Effect.map(this.whenThereIsRoom(one, restore), () => [this.ticket(one), this.ticket(two)] as const)
+      }),
     )
   }
 
   /** Runs an effect in its place among the operations. */
   inOrder<A, E>(operation: Operation<never, void>, effect: Effect.Effect<A, E>): Effect.Effect<A, E | EndReason> {
-    return Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(this.submission(operation), (submission) => {
-        const done = Deferred.unsafeMake<A, E | EndReason>(FiberId.none)
-        submission.inTurn = Effect.flatMap(Effect.exit(Traces.within(submission.trace, effect)), (exit) =>
-          Effect.sync(() => {
-            submission.trace?.end(exit)
-            Deferred.unsafeDone(done, exit)
-          }),
-        )
-        submission.acknowledged.listen((exit) => {
-          if (Exit.isFailure(exit)) Deferred.unsafeDone(done, exit as Exit.Exit<never, EndReason>)
-        })
-        this.add([submission])
-        return Effect.onInterrupt(restore(Deferred.await(done)), () => this.cancel(submission))
-      }),
-    )
+    return this.begin(operation, (submission, restore) => {
+      const done = Deferred.unsafeMake<A, E | EndReason>(FiberId.none)
+      submission.inTurn = Effect.flatMap(Effect.exit(Traces.within(submission.trace, effect)), (exit) =>
+        Effect.sync(() => {
+          submission.trace?.end(exit)
+          Deferred.unsafeDone(done, exit)
+        }),
+      )
+      submission.acknowledged.listen((exit) => {
+        if (Exit.isFailure(exit)) Deferred.unsafeDone(done, exit as Exit.Exit<never, EndReason>)
+      })
+      this.add([submission])
+      return Effect.onInterrupt(restore(Deferred.await(done)), () => this.cancel(submission))
+    })
   }
 
   /** Runs an effect between two submissions. */
@@ -238,11 +233,19 @@ export class TrainingDriver {
     operation: Operation<B, A>,
     wait: (submission: Submission<B, A>) => Effect.Effect<T, E>,
   ): Effect.Effect<T, E> {
+    return this.begin(operation, (submission, restore) => {
+      this.add([submission])
+      return Effect.onInterrupt(restore(wait(submission)), () => this.cancel(submission))
+    })
+  }
+
+  /** Creates a submission. From then until `use` waits, the caller can't be interrupted. */
+  private begin<B, A, T, E>(
+    operation: Operation<B, A>,
+    use: (submission: Submission<B, A>, restore: Restore) => Effect.Effect<T, E>,
+  ): Effect.Effect<T, E> {
     return Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(this.submission(operation), (submission) => {
-        this.add([submission])
-        return Effect.onInterrupt(restore(wait(submission)), () => this.cancel(submission))
-      }),
+      Effect.flatMap(this.submission(operation), (submission) => use(submission, restore)),
     )
   }
 
@@ -298,7 +301,7 @@ export class TrainingDriver {
       let tell: typeof resume | undefined = resume
       acknowledged.listen((exit) => {
         if (Exit.isFailure(exit)) return tell?.(Exit.failCause(exit.cause))
-        listen(exit.value, (end) => tell?.(this.asBroken(end)))
+        futureOf(exit.value).listen((end) => tell?.(this.asBroken(end)))
       })
       // An interrupted caller is not kept in memory until the result arrives.
       return Effect.sync(() => {
@@ -370,7 +373,7 @@ export class TrainingDriver {
 
   private whenThereIsRoom(
     submission: Queued,
-    restore: <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>,
+    restore: Restore,
   ): Effect.Effect<void, SubmitError> {
     if (submission.refused !== undefined) return submission.refused
     const capacity = Math.max(1, this.options.capacity)
@@ -446,12 +449,13 @@ export class TrainingDriver {
   }
 
   private performAll(commands: ReadonlyArray<Command>): Effect.Effect<void> {
-    const [first, second, ...more] = commands
+    const first = commands[0]
+    const second = commands[1]
     if (first === undefined) return Effect.void
     if (second === undefined) return this.perform(first)
     // Only the pieces of a parallel batch are sent together.
     const isParallel = first._tag === "Send" && second._tag === "Send"
-    if (more.length === 0 && !isParallel) return Effect.zipRight(this.perform(first), this.perform(second))
+    if (commands.length === 2 && !isParallel) return Effect.zipRight(this.perform(first), this.perform(second))
     const concurrency = isParallel ? "unbounded" : 1
     return Effect.forEach(commands, (command) => this.perform(command), { concurrency, discard: true })
   }
@@ -791,9 +795,9 @@ export class TrainingDriver {
   }
 
   /** Remembers a checkpoint that training can restart from. */
-  saved(seq: number, path: string): void {
+  saved(seq: number, path: string, withOptimizer = true): void {
     this.checkpoint = Option.some(path)
-    this.noteLater({ _tag: "Checkpoint", seq, path })
+    this.noteLater({ _tag: "Checkpoint", seq, path, withOptimizer })
   }
 
   /** Makes a client usable again after a batch was accepted in part. */
@@ -847,8 +851,8 @@ export class TrainingDriver {
   }
 }
 
-const listen = <A>(future: ApiFuture.ApiFuture<A>, onEnd: (end: Effect.Effect<A, FutureError>) => void): void =>
-  future instanceof FutureImpl ? future.listen(onEnd) : onEnd(future.await)
+/** `FutureImpl` is the only implementation of the interface. */
+const futureOf = <A>(future: ApiFuture.ApiFuture<A>): FutureImpl<A> => future as FutureImpl<A>
 
 /** The name of an operation's span, from the wire's name of its result. */
 export const spanName = ({ type }: Pick<ApiFuture.Kind<unknown>, "type">): string =>

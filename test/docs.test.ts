@@ -1,10 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
-import { fileURLToPath } from "node:url"
 import { describe, expect, it } from "@effect/vitest"
 import ts from "typescript"
-
-const root = fileURLToPath(new URL("..", import.meta.url))
+import { root, typeErrors } from "./support/TypeErrors.ts"
 
 const pages = [
   "README.md",
@@ -24,7 +22,7 @@ const examples = pages.flatMap((page) =>
   })),
 )
 
-/** What it takes to check types is left to `test:all`. */
+/** Checking the types takes several seconds, so only `test:all` does it. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
 describe("documentation", () => {
@@ -40,27 +38,8 @@ describe("documentation", () => {
 
   if (isFull) {
     it("examples in the documentation compile", () => {
-      const config = ts.getParsedCommandLineOfConfigFile(
-        join(root, "tsconfig.json"),
-        { noEmit: true, composite: false, incremental: false, noUnusedLocals: false },
-        { ...ts.sys, onUnRecoverableConfigFileDiagnostic: (diagnostic) => expect.fail(String(diagnostic.messageText)) },
-      )
-      if (config === undefined) return expect.fail("failed to read tsconfig.json")
-      const host = ts.createCompilerHost(config.options)
-      const texts = new Map(examples.map(({ name, text }) => [name, text]))
-      const { fileExists, readFile } = host
-      host.fileExists = (name) => texts.has(name) || fileExists(name)
-      host.readFile = (name) => texts.get(name) ?? readFile(name)
-      const { references: _, ...options } = { ...config.options, references: undefined }
-      const program = ts.createProgram({ rootNames: [...texts.keys()], options, host })
-      const problems = examples.flatMap(({ name }) => {
-        const file = program.getSourceFile(name)
-        return ts
-          .getPreEmitDiagnostics(program, file)
-          .map((diagnostic) => `${name}: ${ts.flattenDiagnosticMessageText(diagnostic.messageText, "\n")}`)
-      })
       expect(examples.length).toBeGreaterThan(3)
-      expect(problems).toEqual([])
+      expect(typeErrors(examples)).toEqual([])
     })
   }
 

@@ -82,6 +82,22 @@ export const layer = (
  * Provides the Tinker services for the configuration in the environment (`TINKER_API_KEY`, `TINKER_BASE_URL`, …).
  * `settings` take precedence; each is a value or a `Config`.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const { supportedModels } = yield* service.getServerCapabilities
+ *   yield* Console.log(supportedModels.length > 0) // → true
+ * })
+ *
+ * // Reads TINKER_BASE_URL and TINKER_API_KEY; the values given here take precedence.
+ * await Effect.runPromise(Effect.provide(program, NodeTinker.layerConfig({ attemptTimeout: "30 seconds" })))
+ * ```
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -3,7 +3,8 @@
  * that sends the request has one), and separate connections per origin and purpose.
  *
  * It does not follow redirects or retry, and its only timeout is the one for connecting: everything else is up to the
- * caller, who knows what the request means. The `cause` of an error tells what failed, see `effect-tinker/HttpFailure`.
+ * caller, which knows the meaning of the request. The `cause` of an error shows what failed; see
+ * `effect-tinker/http/HttpFailure`.
  *
  * @since 0.1.0
  */

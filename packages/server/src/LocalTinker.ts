@@ -31,6 +31,31 @@ export interface Options extends ServerOptions {
 /**
  * Provides a server with the embedded engine on a separate thread.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect, Layer, Redacted } from "effect"
+ * import { Loss, Optimizer, RateLimiter, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
+ * import { LocalTinker } from "@effect-tinker/server"
+ *
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const optimizer = Optimizer.adam({ learningRate: 1e-2 })
+ *   const first = yield* training.trainStep(data, Loss.crossEntropy, optimizer)
+ *   const second = yield* training.trainStep(data, Loss.crossEntropy, optimizer)
+ *   yield* Console.log(Number(second.metrics["loss:sum"]) < Number(first.metrics["loss:sum"])) // → true
+ * })
+ *
+ * // Needs neither a key nor a network: the server runs in this process.
+ * const layer = Tinker.layer().pipe(
+ *   Layer.provide([TinkerConfig.layer({ apiKey: Redacted.make("tml-local") }), RateLimiter.layer, LocalTinker.layer()]),
+ * )
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(layer)))
+ * ```
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -44,7 +44,7 @@ describe("sequence numbers", () => {
     ),
   )
 
-  it.effect("a repeated sequence number gets the same answer, or 409 if the body differs", () =>
+  it.effect("a repeated sequence number gets the same response, or 409 if the body differs", () =>
     run(({ model, post, session }) =>
       Effect.gen(function* () {
         const id = yield* model(yield* session)

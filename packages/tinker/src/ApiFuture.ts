@@ -75,16 +75,21 @@ export interface QueueState {
  *
  * @example
  * ```ts
- * import { Effect } from "effect"
- * import { ApiFuture, Optimizer, type TrainingClient } from "effect-tinker"
+ * import { Console, Effect } from "effect"
+ * import { ApiFuture, Optimizer, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
  *
- * // Submits both operations before it waits for either of them.
- * const saveAfterStep = (client: TrainingClient.Service) =>
- *   Effect.gen(function* () {
- *     const step = yield* client.submit.optimStep(Optimizer.adam())
- *     const saved = yield* client.submit.saveState("after-step")
- *     return yield* ApiFuture.zip(step, saved).await
- *   })
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   // Submits both operations before it waits for either of them.
+ *   const step = yield* training.submit.optimStep(Optimizer.adam())
+ *   const saved = yield* training.submit.saveState("after-step")
+ *   const [, { path }] = yield* ApiFuture.zip(step, saved).await
+ *   yield* Console.log(path.endsWith("/weights/after-step")) // → true
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
  * ```
  *
  * @since 0.1.0
@@ -295,7 +300,7 @@ export const make: Effect.Effect<Service, never, Transport | Session | Config.Ti
 )
 
 /**
- * Provides the service, created anew wherever the layer is used.
+ * Provides the service. The layer is fresh: each use creates a separate service.
  *
  * @since 0.1.0
  * @category layers
@@ -315,11 +320,19 @@ const implOf = <A>(future: ApiFuture<A>): FutureImpl<A> => {
  *
  * @example
  * ```ts
- * import { ApiFuture } from "effect-tinker"
+ * import { Console, Effect } from "effect"
+ * import { ApiFuture, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
  *
- * declare const future: ApiFuture.ApiFuture<{ readonly metrics: Readonly<Record<string, number>> }>
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const sampler = yield* service.createSamplingClient({ baseModel: "effect-tinker/valley-1.5m" })
+ *   const sample = yield* sampler.submit.sample({ prompt: [10, 20, 30], params: { maxTokens: 4, stop: [] } })
+ *   const tokens = sample.pipe(ApiFuture.map(({ sequences }) => sequences[0]?.tokens.length))
+ *   yield* Console.log(yield* tokens.await) // → 4
+ * })
  *
- * const loss = future.pipe(ApiFuture.map(({ metrics }) => metrics["loss:sum"]))
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
  * ```
  *
  * @since 0.1.0
@@ -343,12 +356,22 @@ export const fail = (error: FutureError): ApiFuture<never> => new SettledFuture<
  *
  * @example
  * ```ts
- * import { ApiFuture } from "effect-tinker"
+ * import { Console, Effect } from "effect"
+ * import { ApiFuture, Loss, Optimizer, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
  *
- * declare const pass: ApiFuture.ApiFuture<string>
- * declare const update: ApiFuture.ApiFuture<number>
+ * const data = [{ modelInput: [10, 20], inputs: { targetTokens: [20, 30], weights: [1, 1] } }]
  *
- * const both: ApiFuture.ApiFuture<readonly [string, number]> = ApiFuture.zip(pass, update)
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const pass = yield* training.submit.forwardBackward(data, Loss.crossEntropy)
+ *   const update = yield* training.submit.optimStep(Optimizer.adam())
+ *   const [{ outputs }] = yield* ApiFuture.zip(pass, update).await
+ *   yield* Console.log(outputs.length) // → 1
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
  * ```
  *
  * @since 0.1.0
@@ -364,12 +387,23 @@ export const zip: {
  *
  * @example
  * ```ts
- * import { ApiFuture } from "effect-tinker"
+ * import { Console, Effect } from "effect"
+ * import { ApiFuture, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
  *
- * declare const pass: ApiFuture.ApiFuture<string>
- * declare const update: ApiFuture.ApiFuture<number>
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const saved = ApiFuture.all({
+ *     state: yield* training.submit.saveState("final"),
+ *     weights: yield* training.submit.saveWeightsForSampler("final"),
+ *   })
+ *   const { state, weights } = yield* saved.await
+ *   yield* Console.log(state.path.endsWith("/weights/final")) // → true
+ *   yield* Console.log(weights.path.endsWith("/sampler_weights/final")) // → true
+ * })
  *
- * const results: ApiFuture.ApiFuture<{ pass: string; update: number }> = ApiFuture.all({ pass, update })
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
  * ```
  *
  * @since 0.1.0

@@ -209,6 +209,26 @@ export interface Service {
 /**
  * The service tag of the chat client.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { ChatClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const program = Effect.gen(function* () {
+ *   const chat = yield* ChatClient.ChatClient
+ *   const { choices } = yield* chat.chat({
+ *     model: "effect-tinker/valley-1.5m",
+ *     messages: [{ role: "user", content: "What is 2 + 3?" }],
+ *     temperature: 0,
+ *     maxTokens: 20,
+ *   })
+ *   yield* Console.log(choices[0]?.text) // → 5
+ * })
+ *
+ * await Effect.runPromise(Effect.provide(program, NodeTinker.layerConfig()))
+ * ```
+ *
  * @since 0.1.0
  * @category tags
  */

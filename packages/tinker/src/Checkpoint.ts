@@ -133,6 +133,19 @@ const full = (parts: ReadonlyArray<string>, at: string): Either.Either<Path, Inv
 /**
  * Parses a string written by a user: exactly three segments, case-sensitive, without trimming.
  *
+ * @example
+ * ```ts
+ * import { Either } from "effect"
+ * import { Checkpoint } from "effect-tinker"
+ *
+ * const path = Checkpoint.parse("tinker://my-run/weights/0001")
+ * if (Either.isRight(path)) console.log(path.right.trainingRunId, path.right.kind, path.right.name)
+ * // → my-run training 0001
+ *
+ * const bad = Checkpoint.parse("my-run/weights/0001", "checkpoint")
+ * if (Either.isLeft(bad)) console.log(bad.left.path, bad.left._tag) // → checkpoint InvalidInput
+ * ```
+ *
  * @since 0.1.0
  * @category constructors
  */

@@ -3,16 +3,6 @@
  * log probabilities, the loss function computes a value and its gradient, and the server then trains on a cross entropy
  * with the same gradient. A custom loss therefore costs two passes and works on every server.
  *
- * ```ts
- * interface Rated extends CustomLoss.Inputs {
- *   readonly advantages: Float32Array
- * }
- * const reinforce = CustomLoss.fromGradient<Rated>((data) => {
- *   const terms = data.map(({ datum, logprobs }) => Gradient.dot(logprobs, datum.inputs.advantages))
- *   return { loss: Gradient.neg(Gradient.sum(Gradient.concat(terms))) }
- * })
- * ```
- *
  * @since 0.1.0
  */
 import * as Effect from "effect/Effect"
@@ -97,6 +87,38 @@ export const effect = <I extends Inputs, E, R>(
 
 /**
  * Creates a loss from a function built from `Gradient` operations; the gradient is derived automatically.
+ *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { CustomLoss, Gradient, Optimizer, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * interface Rated extends CustomLoss.Inputs {
+ *   readonly advantages: Float32Array
+ * }
+ *
+ * const reinforce = CustomLoss.fromGradient<Rated>((data) => {
+ *   const terms = data.map(({ datum, logprobs }) => Gradient.dot(logprobs, datum.inputs.advantages))
+ *   return { loss: Gradient.neg(Gradient.sum(Gradient.concat(terms))) }
+ * })
+ *
+ * const data = [
+ *   { modelInput: [10, 20], inputs: { targetTokens: [20, 30], advantages: Float32Array.of(1, 0.5) } },
+ *   { modelInput: [10, 40], inputs: { targetTokens: [40, 50], advantages: Float32Array.of(0.5, 1) } },
+ * ]
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const optimizer = Optimizer.adam({ learningRate: 1e-2 })
+ *   const first = yield* training.trainStep(data, reinforce, optimizer)
+ *   const second = yield* training.trainStep(data, reinforce, optimizer)
+ *   yield* Console.log(Number(second.metrics["loss:sum"]) < Number(first.metrics["loss:sum"])) // → true
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
  *
  * @since 0.1.0
  * @category constructors

@@ -143,6 +143,33 @@ export type Environment = HttpClient.HttpClient | FileSystem.FileSystem | Path.P
  * Downloads into a file and creates its directory if necessary. An existing file is replaced only when the new one is
  * complete.
  *
+ * @example
+ * ```ts
+ * import { FileSystem } from "@effect/platform"
+ * import { NodeContext } from "@effect/platform-node"
+ * import { Console, Effect } from "effect"
+ * import { Download, RestClient, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const saved = yield* training.saveWeightsForSampler("final")
+ *
+ *   const rest = yield* RestClient.RestClient
+ *   const directory = yield* (yield* FileSystem.FileSystem).makeTempDirectoryScoped()
+ *   const { bytes, resumedFrom } = yield* Download.toFile(
+ *     rest.getCheckpointArchiveUrl(saved.path),
+ *     `${directory}/final.tar`,
+ *   )
+ *   yield* Console.log(bytes > 0, resumedFrom) // → true 0
+ * })
+ *
+ * await Effect.runPromise(
+ *   program.pipe(Effect.scoped, Effect.provide([NodeTinker.layerConfig(), NodeContext.layer])),
+ * )
+ * ```
+ *
  * @since 0.1.0
  * @category downloads
  */

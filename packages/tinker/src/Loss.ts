@@ -184,6 +184,25 @@ const clipped = { ...policy, clipLowThreshold: "float32?", clipHighThreshold: "f
 /**
  * Supervised learning: weighted log likelihood of the target tokens.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { Loss, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * // Predicts each next token; the weight 0 excludes the first one from the loss.
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [0, 1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const { metrics } = yield* training.forward(data, Loss.crossEntropy)
+ *   yield* Console.log(metrics["loss:sum"]?.toFixed(1)) // → 28.9
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category constructors
  */

@@ -148,6 +148,24 @@ export type Chunk = typeof Chunk.Type
 /**
  * A sequence of chunks.
  *
+ * @example
+ * ```ts
+ * import { Either, Option } from "effect"
+ * import { ModelInput } from "effect-tinker"
+ *
+ * const prompt = Either.gen(function* () {
+ *   const question = yield* ModelInput.text([10, 20, 30])
+ *   const image = yield* ModelInput.image({ data: new Uint8Array([1, 2, 3]), format: "png", expectedTokens: 64 })
+ *   return ModelInput.make(question, image)
+ * })
+ *
+ * console.log(Either.map(prompt, ModelInput.length).pipe(Either.getOrElse(Option.none), Option.getOrNull)) // → 67
+ *
+ * const invalid = ModelInput.fromTokens([1, -2])
+ * console.log(Either.isLeft(invalid) && invalid.left.message)
+ * // → tokens[1]: expected a token id, an integer from 0 to 2^31 - 1, got -2
+ * ```
+ *
  * @since 0.1.0
  * @category models
  */

@@ -124,6 +124,15 @@ export const toConfig = (self: Optimizer): OptimizerConfig =>
  * Creates an Adam optimizer with the defaults of the reference: learning rate 1e-4, betas 0.9 and 0.95, eps 1e-12, no
  * weight decay, no clipping (0).
  *
+ * @example
+ * ```ts
+ * import { Optimizer } from "effect-tinker"
+ *
+ * const optimizer = Optimizer.adam({ learningRate: 2e-5, gradClipNorm: 1 })
+ *
+ * console.log(optimizer.learningRate, optimizer.beta1, optimizer.gradClipNorm) // → 0.00002 0.9 1
+ * ```
+ *
  * @since 0.1.0
  * @category constructors
  */
@@ -256,6 +265,18 @@ export const linear = <O extends Optimizer>(optimizer: O, decay: Decay): Schedul
 
 /**
  * Decreases the rate along a half cosine.
+ *
+ * @example
+ * ```ts
+ * import { Optimizer } from "effect-tinker"
+ *
+ * // Rises to 0.001 in 2 steps, then falls to a tenth of it by step 10. `trainSteps` accepts a schedule.
+ * const schedule = Optimizer.cosine(Optimizer.adam({ learningRate: 1e-3 }), { steps: 10, warmup: 2, floor: 0.1 })
+ *
+ * console.log(schedule(0).learningRate) // → 0.0005
+ * console.log(schedule(2).learningRate) // → 0.001
+ * console.log(schedule(10).learningRate) // → 0.0001
+ * ```
  *
  * @since 0.1.0
  * @category schedules

@@ -301,6 +301,25 @@ export interface Service {
 /**
  * The service tag of the management client.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { RestClient, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   yield* training.saveState("first")
+ *
+ *   const rest = yield* RestClient.RestClient
+ *   const { checkpoints } = yield* rest.listCheckpoints(training.modelId)
+ *   yield* Console.log(checkpoints.map(({ checkpointId }) => checkpointId)) // → [ 'weights/first' ]
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category tags
  */

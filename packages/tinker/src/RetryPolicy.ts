@@ -160,6 +160,31 @@ const initial: State = { startedAt: undefined, retries: 0, misfits: 0, billingSi
  * Creates the default policy: retries for 300 s, after the server's delay or after 20 ms, 250 ms, 1 s and doubling up to
  * 10 s, with jitter.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect, Layer, Redacted } from "effect"
+ * import { RateLimiter, RetryPolicy, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
+ * import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+ *
+ * const config = TinkerConfig.layer({
+ *   apiKey: Redacted.make("tml-test"),
+ *   retryPolicy: RetryPolicy.make({ maxRetries: 3, maxElapsed: "10 seconds" }),
+ * })
+ * // Rejects the first two requests.
+ * const server = ScriptedServer.layer({ faults: [{ on: "get_server_capabilities", times: 2, status: 503 }] })
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   yield* service.getServerCapabilities
+ *   const { requestsTo } = yield* ScriptedServer.ScriptedServer
+ *   yield* Console.log((yield* requestsTo("get_server_capabilities")).length) // → 3
+ * })
+ *
+ * const layer = Tinker.layer().pipe(Layer.provide([config, RateLimiter.layer]), Layer.provideMerge(server))
+ *
+ * await Effect.runPromise(Effect.provide(program, layer))
+ * ```
+ *
  * @since 0.1.0
  * @category constructors
  */

@@ -171,6 +171,33 @@ export interface Service {
 /**
  * The service tag of a sampling client.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect, Option } from "effect"
+ * import { ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const sampler = yield* service.createSamplingClient({ baseModel: "effect-tinker/valley-1.5m" })
+ *   const { sequences } = yield* sampler.sample({
+ *     prompt: [10, 20, 30],
+ *     params: { maxTokens: 8, temperature: 0.7, stop: [] },
+ *     numSamples: 4,
+ *   })
+ *   for (const { logprobs, tokens } of sequences) {
+ *     const values = Option.map(logprobs, (values) => values.length)
+ *     yield* Console.log(`${tokens.length} tokens, ${Option.getOrElse(values, () => 0)} log probabilities`)
+ *     // → 8 tokens, 8 log probabilities
+ *     // → 8 tokens, 8 log probabilities
+ *     // → 8 tokens, 8 log probabilities
+ *     // → 8 tokens, 8 log probabilities
+ *   }
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category tags
  */

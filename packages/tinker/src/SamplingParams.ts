@@ -12,6 +12,24 @@ import * as Wire from "./internal/codec/Wire.ts"
  * given; the other three are always sent. An empty `stop` is sent, too: it disables all stop sequences, including the
  * end of a turn.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { type SamplingParams, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const greedy: SamplingParams.SamplingParams = { maxTokens: 3, temperature: 0, stop: [] }
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const sampler = yield* service.createSamplingClient({ baseModel: "effect-tinker/valley-1.5m" })
+ *   const { sequences } = yield* sampler.sample({ prompt: [10, 20, 30], params: greedy, numSamples: 2 })
+ *   yield* Console.log(sequences.map(({ stopReason }) => stopReason)) // → [ 'length', 'length' ]
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category models
  */

@@ -71,6 +71,27 @@ export interface Service {
 /**
  * The service tag of the entry point.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect, Stream } from "effect"
+ * import { Loss, Optimizer, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *   const steps = yield* Stream.make(data, data, data).pipe(
+ *     training.trainSteps(Loss.crossEntropy, Optimizer.adam({ learningRate: 1e-2 })),
+ *     Stream.runCount,
+ *   )
+ *   yield* Console.log(steps) // → 3
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -152,6 +173,28 @@ export const make = (options: Session.Options = {}): Effect.Effect<Service, neve
 /**
  * Provides `ServiceClient`. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
  * another.
+ *
+ * @example
+ * ```ts
+ * import { FetchHttpClient } from "@effect/platform"
+ * import { Console, Effect, Layer } from "effect"
+ * import { RateLimiter, ServiceClient, TinkerConfig } from "effect-tinker"
+ * import * as Transport from "effect-tinker/Transport"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const session = yield* service.session
+ *   yield* Console.log(session.id !== "") // → true
+ * })
+ *
+ * // Provides only this client; `Tinker.layer` and `NodeTinker.layerConfig` provide all of them.
+ * const layer = ServiceClient.layer({ userMetadata: { experiment: "first" } }).pipe(
+ *   Layer.provide(Transport.layer),
+ *   Layer.provide([TinkerConfig.layerConfig(), RateLimiter.layer, FetchHttpClient.layer]),
+ * )
+ *
+ * await Effect.runPromise(Effect.provide(program, layer))
+ * ```
  *
  * @since 0.1.0
  * @category layers

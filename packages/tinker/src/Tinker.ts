@@ -86,6 +86,26 @@ export const make = (
  * Provides all services. The layer is fresh: a layer memoized by reference would hand one tenant's credential to
  * another.
  *
+ * @example
+ * ```ts
+ * import { FetchHttpClient } from "@effect/platform"
+ * import { Console, Effect, Layer } from "effect"
+ * import { RateLimiter, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const { supportedModels } = yield* service.getServerCapabilities
+ *   yield* Console.log(supportedModels.length > 0) // → true
+ * })
+ *
+ * // `fetch` works on every platform; on Node.js, NodeTinker.layerConfig() is faster and needs no other layer.
+ * const layer = Tinker.layer().pipe(
+ *   Layer.provide([TinkerConfig.layerConfig(), RateLimiter.layer, FetchHttpClient.layer]),
+ * )
+ *
+ * await Effect.runPromise(Effect.provide(program, layer))
+ * ```
+ *
  * @since 0.1.0
  * @category layers
  */

@@ -298,6 +298,25 @@ export const make = (values: Values): Either.Either<Service, InvalidConfig> => f
 /**
  * Provides a configuration from settings.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect, Option, Redacted } from "effect"
+ * import { TinkerConfig } from "effect-tinker"
+ *
+ * const program = Effect.gen(function* () {
+ *   const { apiKey, baseUrl } = yield* TinkerConfig.TinkerConfig
+ *   yield* Console.log(baseUrl, String(Option.getOrNull(apiKey))) // → http://127.0.0.1:8000 <redacted>
+ * })
+ *
+ * const layer = TinkerConfig.layer({
+ *   baseUrl: "http://127.0.0.1:8000",
+ *   apiKey: Redacted.make("tml-secret"),
+ *   tags: ["experiment-7"],
+ * })
+ *
+ * await Effect.runPromise(Effect.provide(program, layer))
+ * ```
+ *
  * @since 0.1.0
  * @category layers
  */
@@ -475,6 +494,32 @@ export const fromEnvironment = (settings: Overrides = {}): Effect.Effect<Service
 
 /**
  * Provides a configuration from the environment. `settings` take precedence; each is a value or a `Config`.
+ *
+ * @example
+ * ```ts
+ * import { ConfigProvider, Console, Effect, Layer } from "effect"
+ * import { TinkerConfig } from "effect-tinker"
+ *
+ * const program = Effect.gen(function* () {
+ *   const { baseUrl, tags } = yield* TinkerConfig.TinkerConfig
+ *   yield* Console.log(baseUrl, tags) // → http://127.0.0.1:8000 [ 'first', 'second' ]
+ * })
+ *
+ * // Without this layer, the variables are those of the process.
+ * const environment = Layer.setConfigProvider(
+ *   ConfigProvider.fromMap(
+ *     new Map([
+ *       ["TINKER_BASE_URL", "http://127.0.0.1:8000"],
+ *       ["TINKER_API_KEY", "tml-secret"],
+ *       ["TINKER_TAGS", "first, second"],
+ *     ]),
+ *   ),
+ * )
+ *
+ * await Effect.runPromise(
+ *   program.pipe(Effect.provide(TinkerConfig.layerConfig()), Effect.provide(environment)),
+ * )
+ * ```
  *
  * @since 0.1.0
  * @category layers

@@ -601,6 +601,27 @@ export type AnyTinkerError = TrainingError | FileFailed | Corrupted
 /**
  * Checks whether a value is an error of this module.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { ServiceClient, TinkerError } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   yield* service.createLoraTrainingClient({ baseModel: "no/such-model", rank: 8 })
+ * }).pipe(
+ *   Effect.scoped,
+ *   Effect.provide(NodeTinker.layerConfig()),
+ *   // Useful where the type of an error is unknown, e.g. at the boundary to other code.
+ *   Effect.catchAll((error: unknown) =>
+ *     TinkerError.isTinkerError(error) ? Console.log(error._tag) : Effect.die(error),
+ *   ),
+ * )
+ *
+ * await Effect.runPromise(program) // → RequestRejected
+ * ```
+ *
  * @since 0.1.0
  * @category guards
  */

@@ -195,6 +195,34 @@ export const make = <E, R, HttpE, HttpR>({
 /**
  * Provides `TinkerTenants`.
  *
+ * @example
+ * ```ts
+ * import { FetchHttpClient } from "@effect/platform"
+ * import { Effect, Redacted } from "effect"
+ * import { RateLimiter, ServiceClient, TinkerTenants } from "effect-tinker"
+ *
+ * const tenants = TinkerTenants.layer({
+ *   // A real program reads the key of the tenant from its database.
+ *   lookup: (tenant) =>
+ *     Effect.succeed({ apiKey: Redacted.make(`tml-key-of-${tenant}`), baseUrl: process.env["TINKER_BASE_URL"] }),
+ *   http: FetchHttpClient.layer,
+ *   idleTimeToLive: "10 minutes",
+ * })
+ *
+ * const sampleFor = (tenant: string) =>
+ *   Effect.gen(function* () {
+ *     const service = yield* ServiceClient.ServiceClient
+ *     const sampler = yield* service.createSamplingClient({ baseModel: "effect-tinker/valley-1.5m" })
+ *     const { sequences } = yield* sampler.sample({ prompt: [10, 20, 30], params: { maxTokens: 4, stop: [] } })
+ *     return `${tenant}: ${sequences[0]?.tokens.length} tokens`
+ *   }).pipe(Effect.scoped, TinkerTenants.provide(tenant))
+ *
+ * const program = Effect.forEach(["acme", "globex"], sampleFor, { concurrency: "unbounded" })
+ *
+ * const answers = await Effect.runPromise(program.pipe(Effect.provide(tenants), Effect.provide(RateLimiter.layer)))
+ * console.log(answers) // → [ 'acme: 4 tokens', 'globex: 4 tokens' ]
+ * ```
+ *
  * @since 0.1.0
  * @category layers
  */

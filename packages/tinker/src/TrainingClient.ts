@@ -316,6 +316,29 @@ export interface Service extends Calls<"plain"> {
 /**
  * The service tag of a training client.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { Loss, Optimizer, ServiceClient } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "effect-tinker/valley-1.5m", rank: 8 })
+ *
+ *   const first = yield* training.trainStep(data, Loss.crossEntropy, Optimizer.adam({ learningRate: 1e-2 }))
+ *   const second = yield* training.trainStep(data, Loss.crossEntropy, Optimizer.adam({ learningRate: 1e-2 }))
+ *   yield* Console.log(Number(second.metrics["loss:sum"]) < Number(first.metrics["loss:sum"])) // → true
+ *
+ *   const { path } = yield* training.saveState("after-two-steps")
+ *   yield* Console.log(path.endsWith("/weights/after-two-steps")) // → true
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category tags
  */
@@ -908,6 +931,41 @@ export type OpenOptions = (LoraOptions | (CheckpointOptions & { readonly checkpo
  * Starts the training run of a journal, or continues it: in its session while the server keeps that, else from its last
  * checkpoint. Reports a run that is complete instead of starting it again.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect, Stream } from "effect"
+ * import { Loss, Optimizer, TrainingClient, TrainingJournal } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }]
+ * const optimizer = Optimizer.adam({ learningRate: 1e-2 })
+ *
+ * const train = (journal: TrainingJournal.Journal, crashesBefore: number) =>
+ *   Effect.gen(function* () {
+ *     const run = yield* TrainingClient.open({ baseModel: "effect-tinker/valley-1.5m", rank: 8, journal })
+ *     if (run._tag === "Completed") return yield* Console.log(`complete after ${run.steps} steps`)
+ *     const { client, finishStep, nextStep } = run
+ *     yield* Console.log(run._tag, nextStep)
+ *     // Sends the update of a step whose pass was the last request before the crash.
+ *     yield* finishStep(optimizer)
+ *     yield* Stream.range(nextStep, 4).pipe(
+ *       Stream.mapEffect((step) => (step === crashesBefore ? Effect.die("out of memory") : Effect.succeed(data))),
+ *       client.trainSteps(Loss.crossEntropy, optimizer, { startAt: nextStep }),
+ *       Stream.runDrain,
+ *     )
+ *   }).pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig()))
+ *
+ * await Effect.runPromise(
+ *   Effect.gen(function* () {
+ *     // `FileJournal` of @effect-tinker/node survives the process.
+ *     const journal = yield* TrainingJournal.memory
+ *     yield* Effect.exit(train(journal, 3)) // → Started 0
+ *     yield* train(journal, 5) // → Resumed 3
+ *     yield* train(journal, 5) // → complete after 5 steps
+ *   }),
+ * )
+ * ```
+ *
  * @since 0.1.0
  * @category resuming
  */
@@ -991,6 +1049,31 @@ const inOwnScope = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E
 
 /**
  * Provides a client of a new model with LoRA adapters. The layer is fresh: each use creates a model.
+ *
+ * @example
+ * ```ts
+ * import { Console, Effect, Layer } from "effect"
+ * import { ApiFuture, Loss, Optimizer, TrainingClient } from "effect-tinker"
+ * import * as Session from "effect-tinker/Session"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const training = yield* TrainingClient.TrainingClient
+ *   const { metrics } = yield* training.trainStep(data, Loss.crossEntropy, Optimizer.adam())
+ *   yield* Console.log(Number(metrics["loss:sum"]) > 0) // → true
+ * })
+ *
+ * // One model for the whole program. A program with several models creates them with `ServiceClient`.
+ * const layer = TrainingClient.layerLora({ baseModel: "effect-tinker/valley-1.5m", rank: 8 }).pipe(
+ *   Layer.provide(ApiFuture.layer),
+ *   Layer.provide(Session.layer()),
+ *   Layer.provide(NodeTinker.layerConfig()),
+ * )
+ *
+ * await Effect.runPromise(Effect.provide(program, layer))
+ * ```
  *
  * @since 0.1.0
  * @category layers

@@ -207,6 +207,32 @@ export const settles = (record: Record): Option.Option<number> =>
 /**
  * Creates an in-memory journal, which survives the client but not the process.
  *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { Loss, Optimizer, ServiceClient, TrainingJournal } from "effect-tinker"
+ * import { NodeTinker } from "@effect-tinker/node"
+ *
+ * const data = [{ modelInput: [10, 20, 30], inputs: { targetTokens: [20, 30, 40], weights: [1, 1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const journal = yield* TrainingJournal.memory
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({
+ *     baseModel: "effect-tinker/valley-1.5m",
+ *     rank: 8,
+ *     journal,
+ *   })
+ *   yield* training.trainStep(data, Loss.crossEntropy, Optimizer.adam())
+ *
+ *   const records = yield* journal.read
+ *   yield* Console.log(records[0]?.record._tag) // → Opened
+ *   yield* Console.log(records.filter(({ record }) => record._tag === "Acknowledged").length) // → 2
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(NodeTinker.layerConfig())))
+ * ```
+ *
  * @since 0.1.0
  * @category constructors
  */

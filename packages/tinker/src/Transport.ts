@@ -50,7 +50,7 @@ import {
 } from "./TinkerError.ts"
 
 /**
- * Options of one call. Whatever is not given is as configured.
+ * Options of one call. Options that are not set are taken from the configuration.
  *
  * @since 0.1.0
  * @category models
@@ -68,7 +68,7 @@ export interface CallOptions {
    */
   readonly own?: Readonly<Record<string, string>> | undefined
   /**
-   * Called once, by HTTP clients that can tell, when the request has ended and no attempt reads its body any more.
+   * Called once, when the request has ended and no attempt reads its body any more, if the HTTP client can detect that.
    *
    * @internal
    */
@@ -91,7 +91,7 @@ export interface RawResponse {
   readonly status: number
   readonly headers: Readonly<Record<string, string | undefined>>
   readonly stream: Stream.Stream<Uint8Array, RequestError>
-  /** Removes the secrets of the request from a text of the response. */
+  /** Removes the secrets of the request from a string in the response. */
   readonly redact: (text: string) => string
 }
 
@@ -259,7 +259,7 @@ const routes = (
       // Stored under the endpoint that it was made for.
       return prepared as Request.Prepared<A>
     },
-    /** The body is left to be streamed. */
+    /** Leaves the body unread, to be streamed. */
     opened: (endpoint: Endpoint.Endpoint<never, unknown>) =>
       prepare(endpoint, open, (reply, attempt) => {
         logDeprecation(attempt, reply)

@@ -164,25 +164,25 @@ const cycles = (considered: ReadonlyArray<Edge>): ReadonlyArray<ReadonlyArray<st
 }
 
 describe("Architecture", () => {
-  it("assigns every module of effect-tinker to a layer", () => {
+  it("every module of effect-tinker belongs to a layer", () => {
     expect(files.length).toBeGreaterThan(100)
     expect(files.map(nameOf).filter((module) => rankOf(module) < 0)).toEqual([])
   })
 
-  it("lets modules import values only from their own layer and the layers below", () => {
+  it("modules import values only from their own layer and the layers below", () => {
     expect(upward.filter(({ typeOnly }) => !typeOnly).map(({ from, to }) => `${from} -> ${to}`)).toEqual([])
   })
 
-  it("lets modules import types only from their own layer and the layers below", () => {
+  it("modules import types only from their own layer and the layers below", () => {
     const types = upward.filter(({ typeOnly }) => typeOnly).map(({ from, to }) => `${from} -> ${to}`)
     expect(types.toSorted()).toEqual(tolerated.toSorted())
   })
 
-  it("has no cycle of value imports", () => {
+  it("value imports have no cycle", () => {
     expect(cycles(edges.filter(({ typeOnly }) => !typeOnly))).toEqual([])
   })
 
-  it("keeps the core free of effects, fibers, clocks and randomness", () => {
+  it("the core imports no effects, fibers, clocks or randomness", () => {
     const core = files.filter((file) => nameOf(file).startsWith("internal/core/"))
     expect(core.length).toBeGreaterThan(3)
     expect(core.flatMap(impureImportsOf)).toEqual([])
@@ -190,7 +190,7 @@ describe("Architecture", () => {
     expect(core.filter((file) => ambient.test(codeOf(file))).map(nameOf)).toEqual([])
   })
 
-  it("finds a module that imports upward and a cycle, so the checks above can fail", () => {
+  it("an upward import and a cycle are detected, so the other checks can fail", () => {
     expect(rankOf("internal/util/Text")).toBeLessThan(rankOf("TrainingClient"))
     const loop = [
       { from: "a", to: "b", typeOnly: false },

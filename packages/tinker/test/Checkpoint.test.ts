@@ -113,7 +113,7 @@ describe("checkpoint paths", () => {
     )
   })
 
-  it("Checkpoint.fromServer either rejects a text or prints it back unchanged", () => {
+  it("Checkpoint.fromServer either rejects a string or prints it back unchanged", () => {
     FastCheck.assert(
       FastCheck.property(FastCheck.oneof(FastCheck.string(), FastCheck.webUrl()), (text) =>
         Either.match(Checkpoint.fromServer(`tinker://${text}`), {

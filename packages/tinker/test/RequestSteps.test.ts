@@ -13,14 +13,14 @@ const conflict = new TinkerError.RequestRejected({ ...fields, reason: "Conflict"
 const billing = new TinkerError.BillingPaused(fields)
 const asking = { shouldRetry: Option.some(true) }
 
-describe("after a failed attempt, a request", () => {
-  it("renews a refused token once", () => {
+describe("failed attempts", () => {
+  it("a request renews a refused token once", () => {
     expect(nextStep(endpoint, refused, fresh)).toBe("Renew")
     expect(nextStep(endpoint, refused, { ...fresh, isRenewed: true })).toBe("Fail")
     expect(nextStep({ ...endpoint, retry: "none" }, refused, fresh)).toBe("Renew")
   })
 
-  it("is retried if the error is transient and it is the request's own", () => {
+  it("a request is retried if the error is transient and its own", () => {
     expect(nextStep(endpoint, down, fresh)).toBe("Retry")
     expect(nextStep(endpoint, new TinkerError.NotFound(fields), fresh)).toBe("Fail")
     expect(nextStep(endpoint, new TinkerError.Unavailable({ ...down, operation: "auth/token" }), fresh)).toBe("Fail")
@@ -28,7 +28,7 @@ describe("after a failed attempt, a request", () => {
     expect(nextStep(endpoint, new TinkerError.InvalidConfig({ setting: "a", problem: "b" }), fresh)).toBe("Fail")
   })
 
-  it("is not retried for a caller with a loop of its own, unless it brings a policy", () => {
+  it("a request of a caller with its own loop is retried only with a policy of that caller", () => {
     const polled = { ...endpoint, retry: "none" } as const
     expect(nextStep(polled, down, fresh)).toBe("Fail")
     expect(nextStep(polled, down, { ...fresh, hasOwnPolicy: true })).toBe("Retry")
@@ -36,7 +36,7 @@ describe("after a failed attempt, a request", () => {
     expect(nextStep(endpoint, billing, fresh)).toBe("Retry")
   })
 
-  it("leaves a conflict over a sequence number to the sequencer, unless the server asks for a retry", () => {
+  it("a conflict over a sequence number is left to the sequence rules, unless the server asks for a retry", () => {
     const sequenced = { ...endpoint, sequenced: true }
     expect(nextStep(endpoint, conflict, fresh)).toBe("Retry")
     expect(nextStep(sequenced, conflict, fresh)).toBe("Fail")

@@ -64,7 +64,7 @@ const continueRun = ({ client, finishStep, nextStep, pending }: TrainingClient.R
     yield* Effect.forEach(pending, ({ future }) => future.await, { discard: true })
   })
 
-/** What the server has applied to the model; probes change nothing and don't count. */
+/** Returns the requests that the server has applied to the model, without probes, which change nothing. */
 const done = Effect.gen(function* () {
   // Lets the server finish the operations it has accepted.
   yield* Effect.sleep("1 minute")

@@ -748,7 +748,7 @@ describe("protobuf and JSON encodings", () => {
     ),
   )
 
-  it.effect("a server that rejects both encodings is reported with its first answer", () =>
+  it.effect("a server that rejects both encodings is reported with its first response", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -784,7 +784,7 @@ describe("protobuf and JSON encodings", () => {
 })
 
 describe("servers that do not know a field", () => {
-  it.effect("a field with its default value is left out for an older server, which is asked once", () =>
+  it.effect("a field with its default value is left out for an older server after its first rejection", () =>
     run(
       Effect.gen(function* () {
         yield* lora()

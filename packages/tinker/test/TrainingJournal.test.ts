@@ -172,7 +172,7 @@ describe("calls in a journal", () => {
   })
 })
 
-/** What a client does and journals: consecutive calls, each with an outcome. */
+/** The calls of a client as the journal records them: consecutive, each with an outcome. */
 interface History {
   readonly records: ReadonlyArray<Record>
   /** The number of records after which the server may have each number. */

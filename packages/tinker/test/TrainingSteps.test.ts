@@ -1,4 +1,4 @@
-/** What users of `trainStep`, `trainSteps` and `resume` rely on, beyond single operations. */
+/** Tests guarantees of `trainStep`, `trainSteps` and `resume` that go beyond single operations. */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Layer, Logger, Option, Stream } from "effect"
 import { CustomLoss, Loss, ServiceClient, TrainingJournal } from "effect-tinker"
@@ -11,7 +11,7 @@ const { adam, applied, baseModel, datum, ending, fault, lora, run, server } = Cl
 const batch = [datum(1, 2, 3)]
 
 describe("trainSteps", () => {
-  it.effect("afterUpdate places a save after exactly its step while the next steps stay on their way", () =>
+  it.effect("afterUpdate places a save after exactly its step while later steps are sent ahead", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -43,7 +43,7 @@ describe("trainSteps", () => {
     ),
   )
 
-  it.effect("a step is given up when afterUpdate fails before it was sent", () =>
+  it.effect("a step that was not sent yet is withdrawn when afterUpdate fails", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()
@@ -56,7 +56,7 @@ describe("trainSteps", () => {
     ),
   )
 
-  it.effect("trains with a custom loss, each forward pass after the update before it", () =>
+  it.effect("trainSteps with a custom loss sends each forward pass after the previous update", () =>
     run(
       Effect.gen(function* () {
         const client = yield* lora()

@@ -284,7 +284,7 @@ describe("redirects", () => {
     ),
   )
 
-  it.effect("redirects never turn a modifying request into a GET, whose answer would look like success", () =>
+  it.effect("redirects never turn a modifying request into a GET, whose response would look like success", () =>
     Effect.gen(function* () {
       const { call } = yield* Transport.Transport
       const finish = yield* Effect.flip(call(Api.finishSession, { sessionId: "s", reason: { type: "success" } }))

@@ -192,6 +192,14 @@ const cut = (model: string) => model.split(":", 1)[0] ?? ""
 /**
  * Returns the names of the renderers made for a model, the recommended one first. Some may not be implemented yet.
  *
+ * @example
+ * ```ts
+ * import { Renderers } from "@effect-tinker/tokenizer"
+ * import { Either } from "effect"
+ *
+ * console.log(Either.getOrThrow(Renderers.recommended("Qwen/Qwen3-8B"))) // → [ 'qwen3', 'qwen3_disable_thinking' ]
+ * ```
+ *
  * @since 0.1.0
  * @category getters
  */
@@ -226,6 +234,31 @@ export const fits = (model: string, name: string, by: Table = table): boolean | 
 
 /**
  * Creates a renderer by name.
+ *
+ * @example
+ * ```ts
+ * import { ModelFiles } from "@effect-tinker/engine"
+ * import { Message, Renderers, TokenizerBackend, TokenizerFiles } from "@effect-tinker/tokenizer"
+ * import { NodeContext } from "@effect/platform-node"
+ * import { Console, Effect, Layer } from "effect"
+ *
+ * const program = Effect.gen(function* () {
+ *   // The tokenizer of the model that ships with the engine. `Tokenizers.forModel` downloads that of any other model.
+ *   const backend = yield* TokenizerBackend.TokenizerBackend
+ *   const tokenizer = yield* backend.make(yield* TokenizerFiles.fromDirectory(yield* ModelFiles.shipped))
+ *
+ *   const renderer = yield* Renderers.byName("role_colon", tokenizer)
+ *   const prompt = yield* renderer.generationPrompt([Message.user("What is 2 + 3?")])
+ *   for (const chunk of prompt.chunks) {
+ *     if (chunk.type === "encoded_text") yield* Console.log(JSON.stringify(yield* tokenizer.decode(chunk.tokens)))
+ *     // → "User: What is 2 + 3?\n\nAssistant:"
+ *   }
+ * })
+ *
+ * const layer = Layer.merge(TokenizerBackend.layer, NodeContext.layer)
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(layer)))
+ * ```
  *
  * @since 0.1.0
  * @category constructors

@@ -298,7 +298,7 @@ describe("properties", () => {
   )
 
   it.effect.prop(
-    "any source yields a text or a TemplateError",
+    "any source yields a string or a TemplateError",
     {
       parts: FastCheck.array(
         FastCheck.constantFrom(

@@ -42,7 +42,7 @@ describe("Renderers", () => {
     }),
   )
 
-  it("Renderers.fits tells which renderers suit a model", () => {
+  it("Renderers.fits returns whether a renderer suits a model", () => {
     expect(Renderers.fits("Qwen/Qwen3-8B", "qwen3_disable_thinking")).toBe(true)
     expect(Renderers.fits("Qwen/Qwen3-8B", "llama3")).toBe(false)
     expect(Renderers.fits("openai/gpt-oss-20b", "gpt_oss_high_reasoning")).toBe(true)

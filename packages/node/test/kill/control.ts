@@ -14,7 +14,7 @@ export interface Plan {
   readonly delay: number
 }
 
-/** What was applied to the model. */
+/** The requests that were applied to the model. */
 export interface Done {
   readonly models: number
   /** Hashes of the requests, in order. */

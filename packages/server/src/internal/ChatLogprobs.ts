@@ -16,7 +16,7 @@ export const tokensOf = ({ logprobs, tokens, topk }: ModelHost.Sequence): Array<
     },
   }))
 
-/** Returns the UTF-8 bytes of a text, or null for a partial character, whose bytes the tokenizer does not provide. */
+/** Returns the UTF-8 bytes of a string, or null for a partial character, whose bytes the tokenizer does not provide. */
 const bytesOf = (text: string): Array<number> | null => (text.includes("\uFFFD") ? null : [...Buffer.from(text)])
 
 /** Decodes tokens and the most likely alternatives at their positions, all in one call. */

@@ -1,6 +1,6 @@
 /**
  * Holds the in-memory state of the server as mutable values. Each change is one synchronous step; persistent data is
- * written to the store before a client is told about it.
+ * written to the store before a client hears of it.
  */
 import type * as Deferred from "effect/Deferred"
 import type * as Effect from "effect/Effect"

@@ -24,8 +24,8 @@ import { InvalidInput } from "../TinkerError.ts"
 export type Purpose = "session" | "train" | "sample" | "retrieve" | "rest" | "telemetry"
 
 /**
- * Who retries a request: `standard`, the transport, which also waits while billing blocks the account; `startup`, the
- * transport, but billing stops are reported immediately; `none`, the caller, in its own loop.
+ * How a request is retried. `standard`: by the transport, which also waits while billing blocks the account. `startup`:
+ * by the transport, but billing stops are reported immediately. `none`: only by the caller, in its own loop.
  *
  * @since 0.1.0
  * @category models

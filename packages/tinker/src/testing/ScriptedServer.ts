@@ -156,7 +156,7 @@ export interface Options {
 // Faults
 
 /**
- * What happens to a request instead of, or in addition to, a normal response.
+ * The effect of a fault on a request, instead of or in addition to a normal response.
  *
  * @since 0.1.0
  * @category faults
@@ -425,6 +425,36 @@ const connected =
 
 /**
  * Provides a server and a client for it; each build creates a separate server.
+ *
+ * @example
+ * ```ts
+ * import { Console, Effect, Layer, Redacted } from "effect"
+ * import { Loss, Optimizer, RateLimiter, ServiceClient, Tinker, TinkerConfig } from "effect-tinker"
+ * import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+ *
+ * const data = [{ modelInput: [1, 2], inputs: { targetTokens: [2, 3], weights: [1, 1] } }]
+ *
+ * const program = Effect.gen(function* () {
+ *   const server = yield* ScriptedServer.ScriptedServer
+ *   // Processes the first pass, but drops the connection before its response.
+ *   yield* server.fault({ on: "forward_backward", drop: "after" })
+ *
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const training = yield* service.createLoraTrainingClient({ baseModel: "any/model", rank: 8 })
+ *   yield* training.trainStep(data, Loss.crossEntropy, Optimizer.adam())
+ *
+ *   const models = yield* server.models
+ *   yield* Console.log(models[0]?.applied.map(({ operation }) => operation))
+ *   // → [ 'forward_backward', 'optim_step' ]
+ * })
+ *
+ * const layer = Tinker.layer().pipe(
+ *   Layer.provide([TinkerConfig.layer({ apiKey: Redacted.make("tml-test") }), RateLimiter.layer]),
+ *   Layer.provideMerge(ScriptedServer.layer()),
+ * )
+ *
+ * await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(layer)))
+ * ```
  *
  * @since 0.1.0
  * @category layers

@@ -5,7 +5,7 @@ const session = new Session()
 
 const post = <A>(method: string, params: object = {}): A => {
   let answer: { readonly result: A } | undefined
-  // Within one process it answers before it returns.
+  // Within one process, the callback runs before the call returns.
   session.post(method, params, (error, result) => {
     if (error !== null) throw error
     answer = { result: result as A }
@@ -36,7 +36,7 @@ export const unreached = (file: string): ReadonlyArray<string> => {
     ranges
       .filter(({ count }) => count === 0)
       .map(({ endOffset, startOffset }) => scriptSource.slice(startOffset, endOffset).trim())
-      // How the test runner exports what a module exports.
+      // The getters with which the test runner exports a module.
       .filter((code) => !code.startsWith("catch") && !code.startsWith("() => { try { return "))
       .map((code) => `${functionName}: ${code}`),
   )

@@ -1,7 +1,7 @@
 /** Visits every reachable state of a model, and checks that every branch of a module was taken on the way. */
 import { Session } from "node:inspector"
 
-/** A step of a model: the state that it leads to, or what is wrong with it. */
+/** The result of a step of a model: the next state, or a violation. */
 export interface Move<S> {
   readonly name: string
   readonly to: S
@@ -81,7 +81,7 @@ export const startCoverage = (): { readonly untaken: (file: string) => ReadonlyA
   session.connect()
   const post = (method: string, parameters: object = {}): unknown => {
     let outcome: unknown
-    // Calls on the same thread are answered at once.
+    // On the same thread, the callback runs before the call returns.
     session.post(method, parameters, (error, result) => {
       if (error !== null) throw new Error(`${method}: ${JSON.stringify(error)}`)
       outcome = result

@@ -1,11 +1,11 @@
 /**
  * A server in miniature: it accepts numbered requests, carries them out and remembers what it applied. It answers every
- * request, probes included, from what it remembers. Plain data, so that a world with a server in it can be copied.
+ * request, including probes, from that memory. It is plain data, so that a world that contains a server can be copied.
  */
 
 /**
  * - `byBody`: the same number with the same bytes is the same request, with other bytes a conflict. Later numbers wait
- *   until earlier ones came.
+ *   until earlier ones have arrived.
  * - `byNumber`: the same number is the same request, whatever its bytes. Later numbers wait here too.
  * - `nextOnly`: accepts only the next number, which counts as used when its request succeeds.
  * - `atWork`: like `nextOnly`, but looks at the number only when it carries the request out.
@@ -17,9 +17,9 @@ export interface Traits {
   readonly kind: Kind
   readonly rejectedConsumed: boolean
   readonly failedConsumed: boolean
-  /** What happens to number 0: it belongs to the creation of the model, is not valid, or is carried out. */
+  /** The treatment of number 0: it belongs to the creation of the model, is invalid, or is carried out. */
   readonly zero: "Conflict" | "Rejected" | "Executed"
-  /** How it reads a pass; if only as JSON, what it answers to protobuf. */
+  /** The encodings of passes that it reads and, if it reads only JSON, its response to protobuf. */
   readonly reads: "both" | "json415" | "json500"
 }
 
@@ -33,7 +33,7 @@ export interface Request {
   readonly name: string | undefined
 }
 
-/** What a fault makes of a request once it is accepted. */
+/** The effect of a fault on a request that was accepted. */
 export type Fate = "Succeeds" | "Fails" | "Expires"
 
 interface Future {
@@ -45,13 +45,13 @@ interface Future {
 
 export interface Server {
   readonly traits: Traits
-  /** The first number that has not come, or that has not succeeded where only the next is accepted. */
+  /** The first number that has not arrived or, where only the next number is accepted, has not succeeded. */
   next: number
   /** Numbers of rejected requests, used while earlier requests were still running. */
   skipped: Array<number>
-  /** Numbers that came: their bytes and their future, or -1 if they were rejected. Free ones belong to failed requests. */
+  /** Numbers that arrived: their bytes and their future, or -1 if rejected. Free ones belong to failed requests. */
   seen: Array<{ readonly seq: number; readonly bytes: string; readonly future: number; free: boolean }>
-  /** Futures that are accepted and not carried out. */
+  /** Futures that are accepted but not carried out yet. */
   lane: Array<number>
   futures: Array<Future>
   applied: Array<string>
@@ -92,9 +92,9 @@ const holds = ({ traits: { kind } }: Server): boolean => kind === "byBody" || ki
 const counts = (kind: Kind): boolean => kind === "nextOnly" || kind === "atWork"
 
 /**
- * When a server carries out what it accepted matters to the client only if that changes how it answers later requests:
- * where only the next number is accepted, and where a failure frees a number. Elsewhere it happens at once, because
- * "carried out, and nobody has asked yet" looks the same as "not carried out yet".
+ * Returns whether the client can notice when the server carries out an accepted request. That changes the responses to
+ * later requests only where just the next number is accepted, and where a failure frees a number. Elsewhere requests
+ * are carried out at once, because a result that was not polled for yet looks the same as a missing one.
  */
 export const isLazy = ({ traits: { failedConsumed, kind } }: Server): boolean =>
   counts(kind) || (kind !== "anything" && !failedConsumed)
@@ -129,7 +129,7 @@ export const submit = (server: Server, request: Request, fate: Fate, rejects: bo
     )
     if (before !== undefined) {
       if (traits.kind === "byBody" && before.bytes !== bytes) return { _tag: "Conflict" }
-      // A rejected request has no id that a server that looks at numbers only could return.
+      // A rejected request has no id, so a server that compares only numbers has none to return.
       if (before.future < 0) return { _tag: traits.kind === "byBody" && name === undefined ? "Rejected" : "Conflict" }
       return { _tag: "Accepted", future: before.future }
     }
@@ -178,7 +178,7 @@ const consumeRejected = (server: Server, { bytes, seq }: Request): void => {
   }
 }
 
-/** Begins every number up to the first that has not come. */
+/** Begins every number up to the first one that has not arrived. */
 const release = (server: Server): void => {
   for (;;) {
     const entry = server.seen.find(({ seq }) => seq === server.next)

@@ -9,7 +9,7 @@ const Poll: typeof Core = await import("../../src/internal/core/Poll.js")
 
 type Handle = (state: Core.State, event: Core.Event) => Core.Step
 
-/** What may go wrong once. */
+/** The faults, each of which may happen once. */
 const faults = {
   unreachable: { _tag: "Unreachable", reason: "503", isRateLimited: false, retryAfter: undefined },
   rateLimited: { _tag: "Unreachable", reason: "429", isRateLimited: true, retryAfter: undefined },
@@ -56,9 +56,9 @@ interface World {
   readonly deadline: number | undefined
   readonly shown: string
   readonly completed: ReadonlyArray<Core.Outcome>
-  /** Has had an event after its end. */
+  /** Whether it received an event after its end. */
   readonly isLate: boolean
-  /** What the model knows by itself: the server's last words, when they changed, and since when billing blocks. */
+  /** The model's own records: the last state that the server reported, when it changed, and since when billing blocks. */
   readonly news: string
   readonly newsAt: number
   readonly billingSince: number | undefined
@@ -95,7 +95,7 @@ const initialOf = ({ maxFaults, pendings = 3, settings }: Program): World => ({
 
 const stateText = (state: string, reason: string | undefined) => `${state}/${reason ?? ""}`
 
-/** Performs the commands on the modelled world; throws at what must never be asked for. */
+/** Performs the commands on the modelled world; throws on a command that must never be issued. */
 const perform = (world: World, command: Core.Command): World => {
   const fail = (problem: string): never => {
     throw new Error(problem)
@@ -130,7 +130,7 @@ const perform = (world: World, command: Core.Command): World => {
   }
 }
 
-/** What must hold between two events. */
+/** Returns the violated invariant between two events, if any. */
 const invariant = ({ completed, deadline, isAsked, poll, room, shown, timer }: World): string | undefined => {
   if (completed.length > 0) {
     if (isAsked) return "a poll outlives the end"
@@ -164,7 +164,7 @@ const pauseAfter = (world: World, response: PollResponse): number | undefined =>
   }
 }
 
-/** Updates what the model knows by itself. */
+/** Updates the model's own records. */
 const learn = (world: World, response: PollResponse): World => {
   const base = { ...world, failures: 0, unreadable: [], instants: 0, last: response._tag }
   switch (response._tag) {
@@ -223,8 +223,8 @@ const checkResponse = (before: World, after: World, response: PollResponse): str
   if (after.completed[0] !== expected) return `ends as ${after.completed[0]} and not as ${expected}`
   const isLogged = after.last.includes("logged")
   const isGivenUp = response._tag === "Unreadable" && expected === "Failure"
-  const tells = ["Pending", "Unreachable", "Unreadable", "BillingPaused"].includes(response._tag) && !isGivenUp
-  if (isLogged !== tells) return "a state is not logged"
+  const isWaiting = ["Pending", "Unreachable", "Unreadable", "BillingPaused"].includes(response._tag) && !isGivenUp
+  if (isLogged !== isWaiting) return "a state is not logged"
   if (expected !== undefined || response._tag === "Size") return undefined
   const { stalledAfter } = after.poll.settings
   const patience =
@@ -275,7 +275,7 @@ const modelOf = (program: Program, handle: Handle) => {
     return moves
   }
 
-  /** The timer that is due first fires, maybe too early. */
+  /** Fires the timer that is due first, possibly too early. */
   const timers = (world: World): ReadonlyArray<Move<World>> => {
     const { deadline = Number.POSITIVE_INFINITY, timer = Number.POSITIVE_INFINITY } = world
     const isDeadline = deadline <= timer
@@ -314,7 +314,7 @@ const modelOf = (program: Program, handle: Handle) => {
         ),
       }))
 
-  /** Callbacks may come late; nothing may follow from them. */
+  /** Late callbacks must have no effect. */
   const lateEvents = (world: World): ReadonlyArray<Move<World>> => {
     const { now } = world
     const events: ReadonlyArray<Core.Event> = [
@@ -374,7 +374,7 @@ const programs: ReadonlyArray<Program> = [
 ]
 
 describe("Poll exploration", () => {
-  it("resumes the caller exactly once and releases everything, with up to two faults", () => {
+  it("a poll resumes its caller exactly once and releases everything, with up to two faults", () => {
     let states = 0
     for (const program of programs) {
       const found = run(program)
@@ -386,7 +386,7 @@ describe("Poll exploration", () => {
     expect(states).toBeGreaterThan(1_000)
   })
 
-  it("succeeds without faults, and after every single fault that a poll survives", () => {
+  it("a poll succeeds without faults, and after every single fault that it survives", () => {
     for (const settings of [patient, unlimited]) {
       expect(outcomes(run({ settings, faults: [], maxFaults: 0 }))).toEqual(["Result"])
       for (const fault of survivable) {
@@ -395,7 +395,7 @@ describe("Poll exploration", () => {
     }
   })
 
-  it("takes every branch of the core", () => {
+  it("the exploration takes every branch of the poll core", () => {
     expect(coverage.untaken("/core/Poll.ts")).toEqual([])
   })
 })

@@ -95,7 +95,7 @@ interface One {
   readonly mustSend: number | undefined
   /** Numbers that the next submission must not have. */
   readonly mustNotSend: ReadonlyArray<number>
-  /** What the model counts by itself. */
+  /** The model's own counters. */
   readonly rounds: number
   readonly setbacks: number
   readonly misfits: number
@@ -160,7 +160,7 @@ const requestId = (index: number) => `request-${index}`
 /** Commands that may follow the end of a sample, in the same step. */
 const closing = new Set<Core.Command["_tag"]>(["LeaveGate", "Leave", "CancelOnServer"])
 
-/** Performs a command of one sample; throws at what must never be asked for. */
+/** Performs a command of one sample; throws on a command that must never be issued. */
 const performOne = (one: One, command: Core.Command, { accepted, now }: World, index: number): One => {
   if (one.completed.length > 0 && !closing.has(command._tag)) fail(`${command._tag} after the end`)
   const isIdle = !one.isJoining && one.sending === undefined && one.polling === undefined
@@ -219,7 +219,7 @@ const performOne = (one: One, command: Core.Command, { accepted, now }: World, i
   }
 }
 
-/** What must hold for a sample between two events. */
+/** Returns the violated invariant of a sample between two events, if any. */
 const invariantOf = (one: One): string | undefined => {
   const { state } = one
   const isWorking = one.isJoining || one.sending !== undefined || one.polling !== undefined
@@ -293,7 +293,7 @@ const modelOf = (program: Program, handle: Handle) => {
     }
   }
 
-  /** The check for a submission that failed, in words of the model. */
+  /** Checks a failed submission against the model's own records. */
   const afterRefusal = (world: World, index: number, name: Refusal | "lost"): Check => {
     const one = oneOf(world, index)
     const refusal: Core.Failure = name === "lost" ? failure : refusals[name]
@@ -314,7 +314,7 @@ const modelOf = (program: Program, handle: Handle) => {
       return backOff === millis ? undefined : `backs off for ${backOff}, not for ${millis}`
     }
 
-  /** Updates what the model knows after a refusal. */
+  /** Updates the model's own records after a refusal. */
   const refused = (world: World, index: number, name: Refusal | "lost", number: number): World => {
     const one = oneOf(world, index)
     const isPause = ["rateLimited", "rateLimitedFor", "billing"].includes(name)
@@ -369,7 +369,7 @@ const modelOf = (program: Program, handle: Handle) => {
     return moves
   }
 
-  /** The server has said the last word about a request. */
+  /** Handles the server's final response to a request. */
   const finish = (world: World, index: number, id: string, more: Partial<One> = {}): World =>
     change(
       {
@@ -459,7 +459,7 @@ const modelOf = (program: Program, handle: Handle) => {
     return moves
   }
 
-  /** A window that was opened holds back everyone, or only the sample that was refused. */
+  /** Opens a window that holds back all samples, or only the refused one. */
   const backOffMoves = (world: World, index: number, millis: number): ReadonlyArray<Move<World>> => {
     const { now } = world
     const next = change(world, index, { backOff: undefined })
@@ -490,7 +490,7 @@ const modelOf = (program: Program, handle: Handle) => {
         gate === "wanted" || isJoining ? undefined : "does not go on"
       moves.push({ name: "timer", ...settle(next, index, { _tag: "TimerFired", now }, check) })
     }
-    // While anything else can happen, only silence lets a limit pass.
+    // While any other move is possible, only a silent server lets a limit pass.
     const needsFault = one.timer === undefined
     if (one.limit !== undefined && one.limit <= Math.min(...dues) && (!needsFault || may(world, "silent"))) {
       const now = Math.max(world.now, one.limit)
@@ -533,7 +533,7 @@ const modelOf = (program: Program, handle: Handle) => {
     return moves
   }
 
-  /** Callbacks may come late; nothing may follow from them. */
+  /** Late callbacks must have no effect. */
   const lateMoves = (world: World, index: number): ReadonlyArray<Move<World>> => {
     const { now } = world
     const events: ReadonlyArray<Core.Event> = [
@@ -558,7 +558,7 @@ const modelOf = (program: Program, handle: Handle) => {
       ...settle({ ...world, now }, index, { _tag: "Started", now }, check),
     })
     const isIdle = world.all.every(({ completed, state }) => completed.length > 0 || state.phase === "Created")
-    // Long after the samples before it.
+    // Starts long after the previous samples.
     return index > 0 && isIdle && world.now < 400_000 ? [at(world.now), at(world.now + 400_000)] : [at(world.now)]
   }
 
@@ -624,12 +624,12 @@ describe("Sample exploration", () => {
     },
   )
 
-  it("visits all of them", () => {
+  it("the exploration of samples visits more than 10,000 states", () => {
     console.log(`Sample: ${states} states`)
     expect(states).toBeGreaterThan(10_000)
   })
 
-  it("succeeds without faults, and after every single fault that a sample survives", () => {
+  it("a sample succeeds without faults, and after every single fault that it survives", () => {
     for (const program of Object.values(programs)) {
       expect(outcomes(run({ ...program, faults: [], maxFaults: 0 }))).toEqual(["Result"])
       if (!program.settings.mayResubmit) continue
@@ -640,7 +640,7 @@ describe("Sample exploration", () => {
     }
   })
 
-  it("reads errors as plain facts", () => {
+  it("Sample.failureOf converts an error to plain data", () => {
     const busy = new TinkerError.RateLimited({ operation: "asample", detail: "busy" })
     expect(Sample.failureOf(busy, 7)).toEqual({ ...failure, reason: busy.message, isRateLimited: true, retryAfter: 7 })
     const conflict = new TinkerError.RequestRejected({ operation: "asample", detail: "", reason: "Conflict" })
@@ -662,7 +662,7 @@ describe("Sample exploration", () => {
     expect(Sample.pollFailed(rejected, 1, 0.5)).toEqual({ _tag: "PollFailed", isFinal: true, now: 1 })
   })
 
-  it("takes every branch of the core", () => {
+  it("the exploration takes every branch of the sample core", () => {
     const large = { ...failure, isRateLimited: true }
     expect(Sample.rules.rateLimitPause(large, 131_073)).toBe(5_000)
     expect(coverage.untaken("/core/Sample.ts")).toEqual([])

@@ -40,7 +40,7 @@ const zeros = ["Conflict", "Rejected", "Executed"] as const
 /** Every server that differs in how it counts. One that ignores numbers does not count the creation of the model. */
 export const servers: ReadonlyArray<Server.Traits> = kinds.flatMap((kind) => {
   const both = [false, true]
-  // Who looks at numbers only at work does not see those of rejected requests.
+  // A server that checks numbers only at work does not see those of rejected requests.
   const rejected = kind === "anything" || kind === "atWork" ? [false] : both
   const failed = kind === "anything" ? [true] : both
   return rejected.flatMap((rejectedConsumed) =>
@@ -77,7 +77,7 @@ export const scenario = (
   }
 }
 
-/** Pieces are sent in parallel only to servers that say that they accept them in any order. */
+/** Pieces are sent in parallel only to servers whose flags allow any order. */
 const mayRun = ({ program, server }: Scenario): boolean =>
   (server.kind !== "nextOnly" && server.kind !== "atWork") || program.every(({ parallel }) => !parallel)
 
@@ -85,12 +85,12 @@ const ground = (
   scenarios: () => ReadonlyArray<Scenario>,
   commands: ReadonlyArray<string> = [],
 ): { readonly scenarios: ReadonlyArray<Scenario>; readonly commands: ReadonlyArray<string> } => ({
-  // Most mistakes show on the servers that guard least, which come last.
+  // Most mistakes show on the servers with the fewest checks, which come last.
   scenarios: scenarios().filter(mayRun).toReversed(),
   commands,
 })
 
-/** What is short enough to be explored with every fault each time. */
+/** Programs that are short enough to be explored with every fault in each run. */
 const names = [
   "trainStep",
   "updateThenPass",
@@ -156,12 +156,12 @@ export const tracedFull: ReadonlyArray<Scenario> = [...servers, ...unreadable(se
   scenario("pass", server, { faults: 1, crashes: 1 }, { traced: true }),
 ])
 
-/** A crash shows nothing without a fault to spare, and encodings have little to do with what is known. */
+/** A crash shows nothing without another fault, and encodings hardly affect what the client can know. */
 export const traced: ReadonlyArray<Scenario> = servers.map((server) =>
   scenario("pass", server, { faults: 2 }, { traced: true }),
 )
 
-/** Where mutants are hunted: few worlds, and what has to be seen in them. */
+/** Small scenarios for finding mutants, with the commands and outcomes that must occur in them. */
 export const grounds = {
   single: ground(
     () => fewServers.map((server) => scenario("pass", server, { faults: 2 })),

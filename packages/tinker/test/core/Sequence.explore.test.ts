@@ -8,19 +8,19 @@ import { full, small, traced, tracedFull } from "./Scenarios.ts"
 import { explore, needless, type Unknowns } from "./SequenceExplorer.ts"
 import { flawOf, mutants, mutate } from "./SequenceMutants.ts"
 
-// The module that the driver imports, and after the counting of its branches has begun.
+// Imports the same module as the driver, after counting of its branches has started.
 BranchCoverage.start()
 const Sequence = await import("../../src/internal/core/Sequence.js")
 
 const isFull = process.env["TINKER_TESTS"] === "all"
 const patience = 1_800_000
 
-/** Lets the test runner breathe. */
+/** Yields to the test runner. */
 const pause = () => new Promise((resolve) => setImmediate(resolve))
 
 describe.sequential("the sequence core", () => {
   it(
-    "is safe, truthful and makes progress in every world that it can reach",
+    "the sequence core is safe, truthful and makes progress in every reachable world",
     async () => {
       let states = 0
       let transitions = 0
@@ -36,12 +36,12 @@ describe.sequential("the sequence core", () => {
     patience,
   )
 
-  it("has no branch that the exploration does not reach", () => {
+  it("the exploration takes every branch of the sequence core", () => {
     expect(BranchCoverage.unreached("internal/core/Sequence.ts")).toEqual([])
   })
 
   it(
-    "reports unknown only where two histories look the same to it",
+    "the sequence core reports unknown only where two histories look the same to it",
     async () => {
       const unknowns: Unknowns = new Map()
       let states = 0
@@ -57,7 +57,7 @@ describe.sequential("the sequence core", () => {
   )
 
   it(
-    "has no mutant that the exploration does not find",
+    "the exploration finds every mutant of the sequence core",
     async () => {
       const survivors: Array<string> = []
       for (const mutant of mutants) {

@@ -17,7 +17,7 @@ import {
   type World,
 } from "./SequenceModel.ts"
 
-/** A scenario is cut so that it stays below this. Reaching it is a failure, not a result. */
+/** The maximum number of worlds of a scenario. Reaching it fails the test, because the exploration is incomplete. */
 export const maxStates = 400_000
 
 export interface Exploration {
@@ -29,8 +29,8 @@ export interface Exploration {
 }
 
 /**
- * For each trace of events that ends with "unknown": what is true in the worlds that look like that to the client, and
- * one of those with the most faults to spare.
+ * Maps each trace of events that ends with "unknown" to the facts in all worlds with this trace, and to one of the
+ * worlds with the most unused faults.
  */
 export type Unknowns = Map<string, { readonly truths: Set<string>; spared: number; example: string }>
 
@@ -125,8 +125,8 @@ export const explore = (core: Core, scenario: Scenario, unknowns: Unknowns = new
 }
 
 /**
- * Finds the reports of "unknown" that need not be: all worlds that look the same to the client agree on what happened.
- * The worlds that could disagree may need one more fault, so that only those count that have one to spare.
+ * Finds unnecessary reports of "unknown": all worlds that look the same to the client agree on what happened. Worlds
+ * that disagree may need one more fault, so only traces with an unused fault count.
  */
 export const needless = (unknowns: Unknowns): ReadonlyArray<string> =>
   [...unknowns.values()].flatMap(({ example, spared, truths }) =>
@@ -140,8 +140,8 @@ export const needless = (unknowns: Unknowns): ReadonlyArray<string> =>
 type Expected = "all succeed" | "goes on" | "may break"
 
 /**
- * What must come of a single fault. `all succeed`: nobody notices it. `goes on`: the operation that it hits may fail,
- * the others succeed. `may break`: the client may stop and say that it can't know.
+ * The required outcome of a single fault. `all succeed`: it has no visible effect. `goes on`: the affected operation may
+ * fail, the others succeed. `may break`: the client may stop with an unknown outcome.
  */
 const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
   const { program, server } = scenario
@@ -153,21 +153,21 @@ const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
   const harmful = step.kind === "pass" || step.kind === "optim"
   const isPart = step.pieces > 1
   const { kind, reads, rejectedConsumed, zero } = server
-  /** Whether it can be known that the server deduplicates: it has said so for number 0, or something succeeded before. */
+  /** Whether the client can know that the server deduplicates: from number 0, or from an earlier success. */
   const isProven = index! > 0 || (piece! > 0 && !step.parallel)
   const guardsNumbers = kind === "byNumber" && (zero === "Conflict" || isProven)
   switch (fault) {
     case "notSent":
       return "all succeed"
     case "asksForRetry":
-      // In doubt, a pass is not written in another way.
+      // A pass in doubt does not change its encoding.
       return reads === "both" ? "all succeed" : "may break"
     case "conflict":
       return step.kind === "save" && step.taken ? "goes on" : "all succeed"
     case "lostBefore":
     case "error":
       if (!harmful) return "all succeed"
-      // A probe is sent as protobuf until the server has accepted a pass, so this server can't be asked before that.
+      // A probe is sent as protobuf until the server has accepted a pass, so this server can't be probed before that.
       if (reads !== "both" || scenario.onUnknownOutcome === "stop" || step.parallel) return "may break"
       return kind === "byBody" || kind === "nextOnly" || kind === "atWork" || guardsNumbers
         ? "all succeed"
@@ -182,24 +182,24 @@ const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
       return kind === "byBody" || guardsNumbers ? "all succeed" : "may break"
     case "badRequest":
     case "unknownField":
-      // What the server read once it reads again: only the first pass is written in another way.
+      // The server reads an encoding that it has read before: only the first pass may change its encoding.
       if (
         fault === "badRequest" &&
         (piece! > 0 || program.findIndex(({ kind }) => kind === "pass" || kind === "forward") < index!)
       )
         return isPart && harmful ? "may break" : "goes on"
       if (step.parallel) return "may break"
-      // The same request in JSON goes out under the next number, if need be.
+      // The same request is sent as JSON, under the next number if necessary.
       if (fault === "badRequest" && !isPart) return "all succeed"
       if (reads !== "both") return "goes on"
       if (!rejectedConsumed) return "all succeed"
       return isPart && piece! > 0 && harmful ? "may break" : "goes on"
     case "reject":
-      // If nothing of a batch arrived its numbers are free.
+      // If no piece of a batch arrived, its numbers are free.
       if (step.parallel) return step.pieces === 2 && piece === 1 ? "goes on" : "may break"
       return isPart && piece! > 0 && harmful ? "may break" : "goes on"
     case "fails":
-      // Until its result is heard a failed piece counts as a part.
+      // Until its result arrives, a failed piece counts as accepted.
       return isPart && (kind === "nextOnly" || kind === "atWork") ? "may break" : "goes on"
     case "expires":
       return "goes on"
@@ -208,19 +208,19 @@ const expected = (scenario: Scenario, fault: Fault, what: string): Expected => {
   }
 }
 
-/** Checks that a client at rest got as far as it must: without faults, and after a single one. */
+/** Checks that a client at rest made the required progress, without faults and after a single one. */
 const checkProgress = (scenario: Scenario, world: World): void => {
   const { budget, program } = scenario
   const { left, used } = world
   if (left.cancels < budget.cancels || left.closes < budget.closes) return
   if (left.crashes < budget.crashes) {
-    // The next process knows that sending again is safe, so it finishes what was begun.
+    // The next process knows that sending again is safe, so it completes the operation.
     const { kind, reads, zero } = scenario.server
     const isKnown =
       zero === "Conflict" && scenario.forgetsBytes !== true && reads === "both" && !program.some((step) => step.taken)
     const guards = (kind === "byBody" || kind === "byNumber") && isKnown
     if (used.length === 0 && guards && world.state.broken !== undefined)
-      throw new Violation("breaks over a crash, on a server that deduplicates and says so")
+      throw new Violation("breaks after a crash, on a server that is known to deduplicate")
     return
   }
   if (used.length > 1) return
@@ -232,7 +232,7 @@ const checkProgress = (scenario: Scenario, world: World): void => {
     const isHit = what?.split(".")[0] === `${index}`
     const follows = step.follows && what?.split(".")[0] === `${index - 1}`
     if (expectation === "goes on" && (isHit || follows)) {
-      if (world.ends[index]?.startsWith("Broken") === true) throw new Violation(`breaks over ${used.join()}`)
+      if (world.ends[index]?.startsWith("Broken") === true) throw new Violation(`breaks after ${used.join()}`)
       continue
     }
     const isVictimsUpdate = step.follows && world.results[`${index - 1}.0`] === "Conflict"

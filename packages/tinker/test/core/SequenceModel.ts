@@ -66,7 +66,7 @@ export interface Scenario {
 }
 
 /**
- * What can happen to a request, a probe, a check of the encoding or a write of the journal.
+ * The faults of a request, a probe, a check of the encoding or a write of the journal.
  *
  * - `garbled`, `garbledBefore`: the response can't be read, which the transport does not retry. It comes from the server
  *   after it acted, or from something in front of it.
@@ -99,7 +99,7 @@ export type Fault =
   | "checkFails"
   | "probeRetried"
 
-/** One that is two faults at once costs as much. A late request leaves no room for others: see `moves`. */
+/** Counts a fault that combines two as two. A late request counts twice, because it excludes others: see `moves`. */
 const costOf = (fault: Fault): number => (expensive.includes(fault) ? 2 : 1)
 const expensive: ReadonlyArray<Fault> = ["rejectLost", "failLost", "failError", "late"]
 
@@ -139,7 +139,7 @@ type Flight =
       readonly inDoubt: boolean
     }
 
-/** A record of the journal. `group` tells which write it belongs to: 0 for a note, otherwise the piece and 1. */
+/** A record of the journal. `group` identifies its write: 0 for a note, otherwise the piece plus 1. */
 type Entry = { readonly group: number } & (
   | {
       readonly _tag: "Intent"
@@ -166,7 +166,7 @@ interface Recorded {
 
 export interface World {
   state: State
-  /** What the session knows about the server. */
+  /** The session's knowledge about the server. */
   traits: ServerTraits
   server: Server.Server
   flights: Array<Flight>
@@ -201,7 +201,7 @@ const require = (holds: boolean, what: () => string): void => {
 const isHarmful = ({ kind }: Step): boolean => kind === "pass" || kind === "optim"
 const isPass = ({ kind }: Step): boolean => kind === "pass" || kind === "forward"
 
-/** Two passes after the program show whether a client that calls itself healthy is. */
+/** Two passes after the program show whether a client that reports no problem can still train. */
 export const healthChecks: ReadonlyArray<Step> = [
   { kind: "pass", pieces: 1, parallel: false, follows: false, taken: false },
   { kind: "pass", pieces: 1, parallel: false, follows: false, taken: false },
@@ -254,7 +254,7 @@ export const start = (core: Core, scenario: Scenario): World => ({
   trace: scenario.traced === true ? "" : undefined,
 })
 
-/** Prints what makes a world different from others of its scenario. */
+/** Prints the parts in which worlds of a scenario differ. */
 export const keyOf = (world: World): string => {
   const { active, journaled: _, onUnknownOutcome: __, queue, ...state } = world.state
   const { traits: ___, ...server } = world.server
@@ -267,7 +267,7 @@ export const keyOf = (world: World): string => {
   })
 }
 
-/** Copies what moves change in place. */
+/** Copies the parts that moves change in place. */
 export const clone = (world: World): World => ({
   ...world,
   state: cloneState(world.state),
@@ -302,7 +302,7 @@ const cloneState = (state: State): State => ({
 
 export interface Move {
   readonly label: string
-  /** Something that must happen before the world is at rest, in contrast to faults and what users do. */
+  /** Whether the move must happen before the world is at rest; faults and the user's actions need not. */
   readonly isDue: boolean
   readonly apply: (world: World) => void
 }
@@ -322,14 +322,14 @@ const meanings: ReadonlyArray<Failure["meaning"]> = ["NotSent", "Rejected", "Con
 /** The retry policy sends a request at most this often. */
 const maxTries = 2
 
-/** What a run needs besides the world itself. */
+/** The inputs of a run other than the world itself. */
 export interface Run {
   readonly core: Core
   readonly scenario: Scenario
   /** Called when the client reports that it can't know what became of an operation. */
   readonly onUnknown: (world: World, index: number) => void
   readonly onCommand: (command: Command, world: World) => void
-  /** What was found to be able to go on. */
+  /** Worlds that are known to be able to continue. */
   readonly healthy: Set<string>
 }
 
@@ -337,7 +337,7 @@ export interface Run {
 // The driver
 // ---------------------------------------------------------------------------------------------------------------------
 
-/** Gives an event to the core and performs what it commands. */
+/** Passes an event to the core and performs its commands. */
 const feed = (run: Run, world: World, event: Event): void => {
   const wasBroken = world.state.broken
   const active = world.state.active?.operation.id
@@ -351,7 +351,7 @@ const feed = (run: Run, world: World, event: Event): void => {
   if (id !== undefined) run.onUnknown(world, indexOf(world, id))
 }
 
-/** Worlds that differ only in the order of what is under way are the same. */
+/** Orders what is in flight: worlds that differ only in this order are the same. */
 const byName = (a: Flight, b: Flight): number => (nameOf(a) < nameOf(b) ? -1 : 1)
 
 const nameOf = (flight: Flight): string =>
@@ -359,7 +359,10 @@ const nameOf = (flight: Flight): string =>
     ? `Undecided ${flight.send.piece}`
     : `${flight._tag} ${"index" in flight ? `${flight.index}.${flight.chunk}` : "piece" in flight ? flight.piece : ""}`
 
-/** Ids are opaque to the client: only whether two are equal, which the answer to a probe says. */
+/**
+ * Adds an event to the trace, without ids. They are opaque to the client, which only sees whether two are equal, in the
+ * response to a probe.
+ */
 const observe = (world: World, event: Event): void => {
   if (world.trace === undefined) return
   switch (event._tag) {
@@ -372,7 +375,7 @@ const observe = (world: World, event: Event): void => {
       world.trace += `${JSON.stringify({ ...event, requestId: undefined })};`
       break
     default:
-      // The rules do not look into errors either.
+      // The rules do not inspect errors either.
       world.trace += `${JSON.stringify(event, (key, value: unknown) => (key === "error" ? undefined : value))};`
   }
 }
@@ -420,7 +423,7 @@ const perform = (run: Run, world: World, command: Command): void => {
       return require(command.encoding === "fixed" || command.encoding === state.traits.encoding, () =>
         "prepares in an encoding that the server may not read")
     case "Delay":
-      require(command.millis > 0, () => "waits no time at all")
+      require(command.millis > 0, () => "delays for no time")
       world.flights.push({ _tag: "Delay", piece: command.piece, millis: command.millis })
       return
     case "CheckEncoding":
@@ -442,7 +445,7 @@ const perform = (run: Run, world: World, command: Command): void => {
     case "Decide": {
       const at = world.flights.findIndex((flight) => flight._tag === "Undecided" && flight.send.piece === command.piece)
       const [flight] = at < 0 ? [] : world.flights.splice(at, 1)
-      if (flight?._tag !== "Undecided") throw new Violation("decides what nobody asked")
+      if (flight?._tag !== "Undecided") throw new Violation("decides about a retry that was not requested")
       const { failure, send } = flight
       require(!command.resend || mayStillSend(state), () => "keeps resending after it broke")
       require(!world.flights.some((other) => other._tag === "CheckEncoding" && other.piece === command.piece), () =>
@@ -463,7 +466,10 @@ const perform = (run: Run, world: World, command: Command): void => {
   }
 }
 
-/** A crash keeps the first of them: a resume must not find a gap below what it finds. */
+/**
+ * Checks that numbers are withdrawn in ascending order: a crash keeps only the first withdrawals, and a resume must not
+ * find a gap below the remaining numbers.
+ */
 const checkWithdrawals = (entries: ReadonlyArray<JournalEntry>): void => {
   const seqs = entries.flatMap((entry) => (entry._tag === "Withdrawn" ? [entry.seq] : []))
   require(`${seqs}` === `${seqs.toSorted((a, b) => a - b)}`, () => "withdraws the highest number first")
@@ -474,7 +480,7 @@ const mayStillSend = ({ active, broken }: State): boolean =>
 
 const send = (run: Run, world: World, command: Extract<Command, { readonly _tag: "Send" }>): void => {
   const { active, closed } = world.state
-  if (active === undefined) throw new Violation("sends what belongs to no operation")
+  if (active === undefined) throw new Violation("sends a request that belongs to no operation")
   const { id } = active.operation
   const index = indexOf(world, id)
   const chunk = chunkOf(world, id, command.piece)
@@ -559,7 +565,7 @@ const complete = (run: Run, world: World, id: number, outcome: Outcome): void =>
   }
 }
 
-/** Checks what an operation ends with against the journal and against what the client was told. */
+/** Checks the outcome of an operation against the journal and against the responses that the client received. */
 const checkOutcome = ({ scenario }: Run, world: World, id: number, outcome: Outcome): void => {
   const index = indexOf(world, id)
   const step = stepAt(scenario, index)
@@ -606,7 +612,7 @@ const isHeard = (world: World, index: number, chunk: number): boolean =>
   world.flights.some((flight) => flight._tag === "Poll" && flight.index === index && flight.chunk === chunk)
 
 // ---------------------------------------------------------------------------------------------------------------------
-// What can happen
+// Moves
 // ---------------------------------------------------------------------------------------------------------------------
 
 export const moves = (run: Run, world: World): Array<Move> => {
@@ -679,7 +685,7 @@ export const moves = (run: Run, world: World): Array<Move> => {
         force ? "close at once" : "close",
         (world) => {
           world.left.closes--
-          // Nobody enqueues into a client that is closed, except one who does not know yet.
+          // A caller that has not noticed the end may still enqueue into a closed client.
           for (const index of world.todo.splice(1)) world.ends[index] = "Never"
           const { active } = world.state
           feed(run, world, { _tag: "Closed", force })
@@ -710,7 +716,7 @@ const flightMoves = (run: Run, world: World, flight: Flight, at: number, add: Ad
     case "Refuse":
       return add(`refuse ${flight.piece}`, heard({ _tag: "Refused", piece: flight.piece, failure: flight.failure }))
     case "Delay":
-      // The longest delay is long enough for the server to finish what it has, and for its results to be heard.
+      // During the longest delay, the server finishes all accepted requests and the client receives their results.
       if (flight.millis >= 2_000 && world.server.lane.length > 0) return
       if (flight.millis >= 2_000 && world.flights.some((other) => isKnown(world, other))) return
       return add(`delay ${flight.piece} over`, heard({ _tag: "DelayOver", piece: flight.piece }))
@@ -762,7 +768,7 @@ const settle = (
   const step = stepAt(run.scenario, index)
   world.results[`${index}.${chunk}`] = outcome
   // The journal calls an expired result a success, because the step was accepted. A conflict over a request that was
-  // sent twice says nothing about the first one.
+  // sent twice shows nothing about the first one.
   const isFinal = outcome !== "Conflict" || !inDoubt || step.kind === "save"
   if (run.scenario.journaled && isFinal)
     world.buffered.push({
@@ -894,8 +900,8 @@ const sendMoves = (run: Run, flight: Sending, take: (world: World) => void, add:
 }
 
 /**
- * A probe and the wait for its result are one move: the client does nothing else meanwhile. A conflict that the server
- * makes up is no fault of a probe: no client can be right about a server that lies about what it guards.
+ * A probe and the wait for its result are one move: the client does nothing else meanwhile. A false conflict is not
+ * among the faults of a probe: no client can be right about a server that reports conflicts that don't exist.
  */
 const probeMoves = (
   run: Run,
@@ -937,8 +943,8 @@ const probeMoves = (
   }
   const what = `probe ${seq}`
   add(`${what} ${variant}`, (world) => answer(world, submit(world)))
-  // A probe under the number in doubt because that of number 0 failed, and a crash before its answer: three mishaps at
-  // once. A server that looks at numbers only then takes the resumed request for the probe, and nobody can tell.
+  // A probe under the number in doubt, because the one under number 0 failed, and a crash before the response: three
+  // faults at once. A server that compares only numbers then takes the resumed request for the probe, unnoticed.
   if (run.scenario.server.kind === "byNumber" && run.scenario.budget.crashes > 0) return
   withFault("lostBefore", what, (world) => probed(world, "Unknown"))
   withFault("lostAfter", what, (world) => {
@@ -957,7 +963,7 @@ const probeMoves = (
 // Crash and resume
 // ---------------------------------------------------------------------------------------------------------------------
 
-/** Only the journal survives, up to some point; what was on its way arrived or did not. */
+/** Crashes the process: only a prefix of the journal survives, and requests in flight may or may not arrive. */
 const crashMoves = (run: Run, world: World, add: Add, withFault: WithFault): void => {
   const sends = world.flights.flatMap((flight) => (flight._tag === "Send" ? [flight] : []))
   const crash = (kept: number, arrived: number, fate: Server.Fate) => (world: World) => {
@@ -994,7 +1000,7 @@ const resume = (run: Run, world: World): void => {
   if (world.trace !== undefined)
     world.trace = `${JSON.stringify(world.durable.map((entry) => ({ ...entry, requestId: undefined })))};`
 
-  // What the journal does not know the user starts again, unless it had ended.
+  // The user starts operations again that the journal does not contain, unless they had ended.
   const known = new Set(calls.map(({ steps: [{ intent }] }) => Number(Option.getOrThrow(intent.tag))))
   const isOpen = (index: number) => world.ends[index] === undefined && !known.has(index)
   world.todo = scenario.program.map((_, index) => index).filter(isOpen)
@@ -1020,7 +1026,7 @@ const resume = (run: Run, world: World): void => {
     const index = Number(Option.getOrThrow(steps[0].intent.tag))
     const operation = operationAt(scenario, index)
     const id = firstRecorded + index
-    // The previous process may have reported how it ended. Nobody is there any more who heard that.
+    // The previous process may have reported an outcome, but its callers no longer exist.
     delete world.ends[index]
     world.recorded[id] = {
       index,
@@ -1100,10 +1106,10 @@ const entryOf = (scenario: Scenario, entry: Entry): TrainingJournal.Entry => {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// What must hold
+// Invariants
 // ---------------------------------------------------------------------------------------------------------------------
 
-/** What the server will have applied once it has done all its work. */
+/** Returns the pieces that the server will have applied after finishing all its work. */
 export const applied = ({ server }: World): ReadonlyArray<string> => {
   if (server.lane.length === 0) return server.applied
   const ahead = Server.clone(server)
@@ -1125,7 +1131,7 @@ export const checkSafety = ({ scenario }: Run, world: World): void => {
   const isWaiting = queue.some(({ pieces }) => pieces > 0)
   require(broken === undefined || broken.applied === "partial" || !isWaiting, () =>
     "leaves the queue waiting after it broke")
-  // Who insists on resending where nobody notices has asked for it.
+  // With `resend`, a server that does not deduplicate applies requests twice, as documented.
   if (scenario.onUnknownOutcome === "resend") return
   const { applied } = world.server
   const last = applied.at(-1)
@@ -1173,7 +1179,7 @@ const checkEnd = ({ scenario }: Run, world: World, index: number, end: string): 
   if (isHarmful(step) && world.ghosts.length === 0) {
     if (end === "Failed" || end === "Cancelled")
       require(happened === "no", () => `calls ${index} ${end.toLowerCase()}, and the server applied it`)
-    // Who sends pieces in parallel relies on a server that holds them.
+    // Parallel pieces require a server that holds them until the first one arrives.
     const holds = !step.parallel || scenario.server.kind === "byBody" || scenario.server.kind === "byNumber"
     if (end === "Broken no" && holds && isOwnBreak(scenario, world, index))
       require(happened === "no", () => `reports that nothing of ${index} was applied, and something was`)
@@ -1196,7 +1202,7 @@ const checkEnd = ({ scenario }: Run, world: World, index: number, end: string): 
 const isOwnBreak = (scenario: Scenario, world: World, index: number): boolean =>
   !scenario.program.some((_, earlier) => earlier < index && world.ends[earlier]?.startsWith("Broken") === true)
 
-/** Two more passes without faults: a client that calls itself healthy can still train. */
+/** Checks with two more passes, without faults, that a client that reports no problem can still train. */
 const checkHealth = (run: Run, before: World): void => {
   const world = clone(before)
   const { length } = run.scenario.program
@@ -1210,7 +1216,7 @@ const checkHealth = (run: Run, before: World): void => {
   require(results.at(-1) === "Succeeded", () => `calls itself healthy, and a pass ends as ${results.join()}`)
 }
 
-/** Lets everything happen that is due, in some order. */
+/** Performs all required moves, in some order. */
 export const runToRest = (run: Run, world: World): void => {
   for (let count = 0; count < 200; count++) {
     const move = moves(run, world).find(({ isDue }) => isDue)
@@ -1218,5 +1224,5 @@ export const runToRest = (run: Run, world: World): void => {
     move.apply(world)
     checkSafety(run, world)
   }
-  throw new Violation("goes on for ever")
+  throw new Violation("never comes to rest")
 }

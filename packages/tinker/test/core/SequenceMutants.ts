@@ -12,7 +12,7 @@ import type { Core } from "./SequenceModel.ts"
 
 const source = readFileSync(fileURLToPath(new URL("../../src/internal/core/Sequence.ts", import.meta.url)), "utf8")
 
-/** The compiler that the test runner brings along. */
+/** The compiler of the test runner. */
 const { transformSync } = ["vitest/package.json", "vite/package.json", "esbuild"].reduce<unknown>(
   (from, name, index) => {
     const require = createRequire(index === 0 ? import.meta.url : String(from))
@@ -34,18 +34,18 @@ export interface Mutant {
   readonly name: string
   readonly replaced: string
   readonly by: string
-  /** Where it is found. */
+  /** The scenarios in which it is found. */
   readonly ground: Ground
 }
 
-/** Makes the core that has this mistake. */
+/** Creates the core with this mistake. */
 export const mutate = ({ by, name, replaced }: Omit<Mutant, "ground">): Core => {
   const count = source.split(replaced).length - 1
-  if (count !== 1) throw new Error(`the mutant "${name}" replaces a text that occurs ${count} times: ${replaced}`)
+  if (count !== 1) throw new Error(`the mutant "${name}" replaces a string that occurs ${count} times: ${replaced}`)
   return evaluate(source.replace(replaced, () => by))
 }
 
-/** Explores a ground until something is wrong, and tells what. */
+/** Explores a ground and returns the first violation. */
 export const flawOf = (core: Core, ground: Ground): string | undefined => {
   const unknowns: Unknowns = new Map()
   const commands = new Set<string>()
@@ -346,7 +346,12 @@ export const mutants: ReadonlyArray<Mutant> = [
     `  state.rejected = state.rejected.filter((other) => other > seq)\n`,
     ``,
   ),
-  mutant("tells nobody what it learned", "single", `  out.push({ _tag: "Learn", traits: { ...state.traits } })\n`, ``),
+  mutant(
+    "does not report what it learned",
+    "single",
+    `  out.push({ _tag: "Learn", traits: { ...state.traits } })\n`,
+    ``,
+  ),
 
   // Failures
   mutant(
@@ -368,13 +373,13 @@ export const mutants: ReadonlyArray<Mutant> = [
     `  if (state.onUnknownOutcome === "resend") return true\n`,
   ),
   mutant(
-    "probes although it was told to resend",
+    "probes although `onUnknownOutcome` is resend",
     "told",
     `  if (repeatable || state.onUnknownOutcome === "resend") return true\n`,
     `  if (repeatable) return true\n`,
   ),
   mutant(
-    "probes although it was told to stop",
+    "probes although `onUnknownOutcome` is stop",
     "told",
     `state.onUnknownOutcome === "stop" ? false : state.traits.deduplicates`,
     `state.traits.deduplicates`,
@@ -620,7 +625,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     `  state.probing = undefined\n  complete(`,
   ),
   mutant(
-    "resumes nobody",
+    "resumes no caller",
     "single",
     `  complete(active.operation, outcome, out)\n  if (outcome._tag === "Accepted") return\n`,
     `  if (outcome._tag === "Accepted") return\n`,

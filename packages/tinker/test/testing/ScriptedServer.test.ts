@@ -259,7 +259,7 @@ describe("ScriptedServer sequence numbers", () => {
 })
 
 describe("ScriptedServer faults", () => {
-  it.effect("a status fault replaces the server's answer and headers", () =>
+  it.effect("a status fault replaces the server's response and headers", () =>
     Rig.run(
       Effect.gen(function* () {
         const server = yield* Server

@@ -17,7 +17,7 @@ import { TokenizerError } from "../TokenizerError.ts"
 import * as Decoding from "./Decoding.ts"
 import type { Definition, Role } from "./Definition.ts"
 
-/** What a library provides. It is only given well-formed texts and tokens that are unsigned 32-bit integers. */
+/** A tokenizer library. It only gets well-formed strings, and tokens that are unsigned 32-bit integers. */
 export interface Library {
   readonly backend: Service["backend"]
   readonly vocabSize: number

@@ -34,11 +34,11 @@ export interface State {
   readonly billingSince: number | undefined
   /** When the first of several unreadable responses arrived, and how many of them were misfits. */
   readonly unreadable: { readonly since: number; readonly misfits: number } | undefined
-  /** The size of the result once the server has announced it. From then on the result itself is asked for. */
+  /** The size of the result once the server has announced it. From then on polls request the result itself. */
   readonly bytes: number | undefined
   /** Holds or waits for room for a large response. */
   readonly hasRoom: boolean
-  /** What the server last said about the request, and when it last said something new. */
+  /** The last state that the server reported for the request, and when it last changed. */
   readonly news: string
   readonly newsAt: number
   /** When the pause ends, or the wait for a large response. */
@@ -61,7 +61,7 @@ export type Event =
 /**
  * - `Result`: the result of the latest response.
  * - `Failure`: the error of the latest response.
- * - `Expired`: the error of the latest response, as one that says that the result is gone.
+ * - `Expired`: the error of the latest response, converted to one that reports a lost result.
  * - `SizeTwice`: the server announced the size of the result when it was asked for the result.
  */
 export type Outcome = "Result" | "Failure" | "Expired" | "SizeTwice" | "Stalled" | "DeadlineExceeded" | "Stopped"
@@ -97,13 +97,13 @@ export interface Rules {
   readonly isUnreadableOver: (unreadable: NonNullable<State["unreadable"]>, now: number) => boolean
   /** Returns how long to wait after a `Pending` response: a server that holds polls sets the pace itself. */
   readonly pendingDelay: (took: number, instants: number) => number
-  /** Checks whether the server said something new about the request. */
+  /** Checks whether the server reported a new state of the request. */
   readonly isNews: (state: State, response: Extract<PollResponse, { _tag: "Pending" }>) => boolean
   /** Checks whether billing has blocked the account for too long. */
   readonly isBillingOver: (state: State, since: number, now: number) => boolean
   /** Returns how much longer the server may stay silent, in milliseconds. */
   readonly patience: (state: State, now: number) => number
-  /** Checks whether the size was announced where the result was asked for. */
+  /** Checks whether the size was announced although the result was requested. */
   readonly isSizeTwice: (state: State) => boolean
   /** Returns what a final response without a result means. */
   readonly failure: (expired: boolean) => Outcome
@@ -163,7 +163,7 @@ const end = (state: State, outcome: Outcome, now: number, iterations: number, is
   return { state: { ...state, phase: "Ended", hasRoom: false }, commands }
 }
 
-/** Ends a poll that may be under way. */
+/** Ends a poll that may be in flight. */
 const giveUp = (state: State, outcome: Outcome, now: number): Step =>
   end(state, outcome, now, state.iteration, state.phase === "Asking")
 

@@ -1,4 +1,4 @@
-/** Reads what the response to a poll says about the request, as plain data. */
+/** Reads the state of a request from the response to a poll, as plain data. */
 import * as Option from "effect/Option"
 import type { TinkerError } from "../../TinkerError.ts"
 import { isMisfit, isUnreadable } from "./Response.ts"
@@ -8,7 +8,7 @@ import { isMisfit, isUnreadable } from "./Response.ts"
  * - `Failed`: the response is final and is not a result. `expired` if the server has dropped the result.
  * - `Pending`: the server still works on the request.
  * - `Size`: the result is ready and has this many bytes.
- * - `Unreachable`: the response says nothing about the request itself.
+ * - `Unreachable`: the response does not concern the request itself.
  * - `Unreadable`: the response can't be read. `isMisfit` if it is well-formed and not what the API describes.
  * - `BillingPaused`: billing blocks the account.
  */

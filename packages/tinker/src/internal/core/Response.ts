@@ -192,14 +192,14 @@ export const isFinalResult = (error: FutureError): boolean => {
     case "Conflict":
       return true
     case "Rejected":
-      // A refused credential says nothing about the request that is waited for.
+      // A refused credential shows nothing about the awaited request.
       return error._tag === "RequestRejected" || error._tag === "NotFound"
     default:
       return false
   }
 }
 
-/** Checks whether an accepted request was not carried out. An expired or abandoned result says nothing about that. */
+/** Checks whether an accepted request was not carried out. An expired or abandoned result does not show that. */
 export const isFailedResult = (error: FutureError): boolean => {
   const meaning = meaningOf(error)
   return meaning === "Failed" || meaning === "Rejected" || meaning === "Conflict"

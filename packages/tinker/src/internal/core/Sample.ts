@@ -8,7 +8,7 @@ import type { FutureError, TinkerError } from "../../TinkerError.ts"
 import { billingInterval, doubling } from "./Delays.ts"
 import { isBillingStop, isMisfit, isRetryable, maxMisfitRetries } from "./Response.ts"
 
-/** What all samples of a client share. */
+/** The state that all samples of a client share. */
 export interface Client {
   /** Whether `base` is known. */
   readonly isJoined: boolean
@@ -310,7 +310,7 @@ const wait = (client: Client, state: State, millis: number, next: State["next"],
   commands: [{ _tag: "Wait", millis }],
 })
 
-/** Shows why a sample waits. What becomes of one sample after it was accepted says nothing about the client. */
+/** Shows why a sample waits. The state of a sample after its acceptance does not affect that of the client. */
 const showWait = (client: Client, state: State, queueState: string, reason: string, now: number): Step => {
   const isOfClient = queueState !== "expired" && client.queueState !== queueState
   return {
@@ -435,7 +435,7 @@ const onRefused: On<"Refused"> = (rules, before, state, event) => {
   return then(leaveGate(client, state, "Waiting"), (client, state) => onSetback(rules, client, state, failure, event))
 }
 
-/** The window is open. If it holds back everyone, the sample waits for its turn at the gate; else only this one waits. */
+/** Waits for the open window: at the gate if it holds back all samples, otherwise on a timer of this sample. */
 const onBackedOff: On<"BackedOff"> = (_rules, client, state, { everyone, millis, now }) =>
   then(leaveGate(client, state, "Waiting"), (client, state) =>
     everyone ? admit(client, state) : wait(client, state, millis, "Admit", now),

@@ -473,8 +473,8 @@ const fail = (state: State, active: Active, piece: Piece, failure: Failure, out:
       const { failure: first } = piece
       const isConflict = failure.meaning === "Conflict" && !piece.inDoubt
       if (isConflict && piece.substitute === "OtherEncoding") return insistRewritten(state, active, piece, failure, out)
-      // Refused both ways: the encoding was not the reason, and the first response says what was. A conflict only says
-      // that the first request used the number.
+      // Refused in both encodings: the encoding was not the reason, and the first response contains it. A conflict only
+      // shows that the first request used the number.
       const isFirstThatCounts = piece.substitute === "OtherEncoding" ? first?.unreadable === false : isConflict
       return conclude(
         state,
@@ -546,7 +546,7 @@ const candidatesOf = (state: State, { follows }: Operation, { original: { seq } 
   return [...later, ...failed]
 }
 
-/** Ends a piece by what its last failure says. */
+/** Ends a piece according to its last failure. */
 const conclude = (state: State, active: Active, piece: Piece, failure: Failure, out: Array<Command>): void =>
   endPiece(state, active, piece, outcomeOf(state, active.operation, piece, failure), out)
 
@@ -689,7 +689,7 @@ const onRecordedPiece = (
     case "NameTaken":
       return endNameTaken(state, active, piece, outcome.error, out)
     default:
-      // The previous process may have sent it, so that no refusal says that nothing was done.
+      // The previous process may have sent it, so no refusal shows that it had no effect.
       return endBroken(state, active, piece.original.seq, "unknown", outcome.error, out, false)
   }
 }
@@ -717,7 +717,7 @@ const end = (state: State, active: Active, outcome: Outcome, out: Array<Command>
   complete(next, outcome, out)
 }
 
-/** What is known to be broken stays so, except for a part, which can be accepted or cleared. */
+/** A broken sequence stays broken, except after a partial batch, which can be accepted or cleared. */
 const breakWith = (state: State, broken: Broken): void => {
   if (state.broken === undefined || state.broken.applied === "partial") state.broken = broken
 }
@@ -827,7 +827,7 @@ const onProbed = (
       if (answer === "Executed") return probed(state, active, false, out)
       return probed(state, active, undefined, out)
     case "Zero":
-      // Not every server counts the creation of the model: only a refusal says something.
+      // Not every server counts the creation of the model: only a refusal is conclusive.
       if (refusesReuse) return probed(state, active, true, out)
       return probeOwn(state, active, out)
     case "Own":

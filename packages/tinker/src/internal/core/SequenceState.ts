@@ -4,10 +4,10 @@ import type { Meaning } from "./Response.ts"
 /** How the body of a request is written. Only passes have a choice; everything else is `"fixed"`. */
 export type Encoding = "protobuf" | "json" | "fixed"
 
-/** What to do when a response is lost and the request must not be carried out twice. */
+/** The reaction to a lost response if the request must not be carried out twice. */
 export type OnUnknownOutcome = "probe" | "resend" | "stop"
 
-/** What no flag of the server says and the client has to find out. */
+/** Properties of a server that no flag reveals, so that the client has to find them out. */
 export interface ServerTraits {
   /** How the server reads a pass; undefined until it accepted one. */
   encoding: "protobuf" | "json" | undefined
@@ -58,7 +58,7 @@ export interface Broken {
   readonly error: number
 }
 
-/** What became of one piece. */
+/** The outcome of one piece. */
 export type PieceOutcome =
   | { readonly _tag: "Acknowledged" }
   /** The number is free; `rejected` if the server saw the request. */
@@ -67,7 +67,7 @@ export type PieceOutcome =
   | { readonly _tag: "NameTaken"; readonly error: number }
   | { readonly _tag: "Lost"; readonly applied: "no" | "unknown"; readonly error: number }
 
-/** What became of an operation's submission. */
+/** The outcome of an operation's submission. */
 export type Outcome =
   | { readonly _tag: "Accepted" }
   | { readonly _tag: "Failed"; readonly error: number }
@@ -102,7 +102,7 @@ export interface Piece {
   delays: number
   /** Numbers to try before the next delay. */
   candidates: Array<number>
-  /** What the original request failed with, while a substitute is tried or a delay passes. */
+  /** The failure of the original request, while a substitute is tried or a delay passes. */
   failure: (Failure & { readonly unreadable: boolean }) | undefined
   /** The failed attempt or response that a decision is pending for. */
   pending: { readonly _tag: "Attempt" | "Response"; readonly failure: Failure } | undefined

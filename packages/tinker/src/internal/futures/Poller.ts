@@ -32,7 +32,7 @@ import { tryExit, noop, type Stop } from "../util/Callback.ts"
 import { type Time, timeOf } from "../util/MonotonicClock.ts"
 import * as ResultReader from "./ResultReader.ts"
 
-/** What all polls of a client share. */
+/** The parts that all polls of a client share. */
 export interface Parts {
   readonly transport: Pick<Transport, "start">
   /** Admits large responses by their size. */
@@ -123,7 +123,7 @@ const headersOf = (iteration: number, { submittedIn }: Options): Readonly<Record
 class Poller<A> extends Machine<Poll.Event, Poll.Command> {
   private state: Poll.State
   private queue: QueueState
-  /** What the latest response holds, or why there is none. */
+  /** The content of the latest response, or why there is none. */
   private latest: Exit.Exit<A, FutureError> = Exit.die("no response")
   private stopRequest: Stop = noop
   private leaveRoom: () => void = nothing
@@ -329,7 +329,7 @@ class Poller<A> extends Machine<Poll.Event, Poll.Command> {
             operation: kind.type,
             requestId: Option.some(requestId),
             reason: "Schema",
-            detail: "the size of the result again, where the result was asked for",
+            detail: "the server sent the size of the result again instead of the result",
           }),
         )
       case "Stalled":

@@ -1,4 +1,4 @@
-/** Reads the response to a poll: what it says about the request, and the result or error that it holds. */
+/** Reads the response to a poll: the state of the request, and its result or error. */
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"

@@ -20,7 +20,7 @@ import { isSuccess, type Outcome, type Reply, type Send } from "./ClientAdapter.
 import * as Redirect from "./Redirect.ts"
 import * as RequestHeaders from "./RequestHeaders.ts"
 
-/** What all attempts of a client share. */
+/** The parts that all attempts of a client share. */
 export interface Http {
   readonly timeouts: Timeouts
   readonly maxResponseBytes: number
@@ -41,7 +41,7 @@ export interface Answered extends AttemptError.Facts {
   readonly sent: Sent
 }
 
-/** What all attempts of one logical request share. */
+/** The parts that all attempts of one logical request share. */
 export interface Sent extends RequestHeaders.Sent {
   readonly fiber: Fiber.RuntimeFiber<unknown, unknown>
   readonly endpoint: Endpoint<never, unknown>
@@ -106,7 +106,7 @@ export class Attempt<A> implements Answered {
     return this.sent.clock
   }
 
-  /** Removes the token and all other secrets of the request from a text. */
+  /** Removes the token and all other secrets of the request from a string. */
   get redact(): (text: string) => string {
     return (text) => redactor([this.token, ...this.sent.secrets()])(text)
   }
@@ -185,7 +185,7 @@ export class Attempt<A> implements Answered {
         : this.route.receive(answer, this)
     }
     // Browsers hide a redirect behind status 0.
-    if (status === 0) return this.unexpected(answer, "Redirect", "the browser does not tell where")
+    if (status === 0) return this.unexpected(answer, "Redirect", "the browser does not reveal the target")
     if (isRedirect(status)) {
       if (this.sent.endpoint.redirect === "manual") return this.route.receive(answer, this)
       const location = headers["location"]

@@ -10,14 +10,14 @@ import { InvalidInput, type RequestError, Unavailable, UnexpectedResponse } from
 import { bodyFailure, describeCause } from "./ClientAdapter.ts"
 import * as Refusal from "./Refusal.ts"
 
-/** What an error says about its attempt. */
+/** The fields of an error that describe its attempt. */
 export interface Facts {
   readonly operation: string
   /** 0 for the first attempt. */
   readonly retryCount: number
   readonly startedAt: number
   readonly clock: Clock.Clock
-  /** Removes the secrets of the request from a text. */
+  /** Removes the secrets of the request from a string. */
   readonly redact: (text: string) => string
 }
 

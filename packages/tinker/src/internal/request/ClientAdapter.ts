@@ -129,7 +129,7 @@ const sendFailure = (error: RequestError): HttpFailure => {
 /** Returns why a body can't be read. */
 export const bodyFailure = (error: ResponseError): HttpFailure => {
   const { cause, response } = error
-  // A response came, so the request was sent, whatever the cause says.
+  // There is a response, so the request was sent, whatever the cause.
   if (isHttpFailure(cause) && cause._tag !== "NotSent") return cause
   // `fetch` reports an error of zlib as the cause of its own error.
   const inner = cause instanceof Error ? cause.cause : undefined

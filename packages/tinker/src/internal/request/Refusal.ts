@@ -6,7 +6,7 @@ import * as TinkerError from "../../TinkerError.ts"
 import { redactJson } from "../util/Redact.ts"
 import { shorten } from "../util/Text.ts"
 
-/** What an error says about its attempt. */
+/** The fields of an error that describe its attempt. */
 export interface Context {
   readonly operation: string
   readonly attempts: number

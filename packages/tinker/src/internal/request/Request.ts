@@ -34,7 +34,7 @@ export interface Auth {
   readonly isFixed: boolean
 }
 
-/** What a caller may choose for one request. */
+/** The options of one request. */
 export interface Options {
   readonly timeout?: Duration.DurationInput | null | undefined
   readonly retryPolicy?: RetryPolicy | undefined
@@ -45,7 +45,7 @@ export interface Options {
   readonly mayRetry?: ((error: TinkerError) => Effect.Effect<boolean>) | undefined
 }
 
-/** What all requests of a client share. */
+/** The parts that all requests of a client share. */
 export interface Client {
   readonly http: Http
   readonly baseUrl: string
@@ -59,7 +59,7 @@ export interface Client {
   isClosed: boolean
 }
 
-/** What all requests of an endpoint share. */
+/** The parts that all requests of an endpoint share. */
 export interface Prepared<out A> extends Route<A> {
   readonly endpoint: Endpoint.Endpoint<never, unknown>
   /** The URL of requests whose path has no parameters. */
@@ -230,14 +230,14 @@ export class Request<A> implements Sent {
     this.run(renewal, (token) => (Option.isSome(token) ? this.attempt(token.value) : this.failed(refusal)))
   }
 
-  /** Waits for as long as the policy says before the next attempt. Fails with the error if there is none. */
+  /** Waits as the policy requires before the next attempt. Fails with the error if there is none. */
   private pause(error: TinkerError): Effect.Effect<unknown, TinkerError> {
     const { mayRetry = always } = this.options
     const driver =
       this.schedule === undefined
         ? Effect.flatMap(
             this.options.retryPolicy === undefined ? this.client.retryPolicy : Effect.succeed(this.options.retryPolicy),
-            // The caller is asked after the policy.
+            // `mayRetry` of the caller runs after the policy.
             (policy) => Schedule.driver(Schedule.whileInputEffect(policy, mayRetry)),
           )
         : Effect.succeed(this.schedule)

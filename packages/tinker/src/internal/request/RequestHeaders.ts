@@ -8,7 +8,7 @@ import { reveal } from "../util/Redact.ts"
 
 type Headers = Readonly<Record<string, string>>
 
-/** What the headers of one attempt depend on. */
+/** The inputs of the headers of one attempt. */
 export interface Sent {
   readonly endpoint: Pick<Endpoint<never, unknown>, "scheme">
   readonly rendered: Pick<Rendered, "method" | "body">
@@ -19,7 +19,7 @@ export interface Sent {
   readonly timeout: number
 }
 
-/** Returns what every request of a client says about it, and the configured headers. */
+/** Returns the headers that describe the client, and the configured ones. */
 export const common = (config: TinkerConfig.Service, platform: Platform): Headers => ({
   accept: "application/json",
   "user-agent": `effect-tinker/${version}`,

@@ -1,6 +1,6 @@
 /**
- * Keeps what a fiber has for work that goes on without one: its context, FiberRefs, services, tracer and scheduler.
- * A view costs much less than a fiber, and does not change when the fiber goes on.
+ * Keeps the context, FiberRefs, services, tracer and scheduler of a fiber for work that continues without one. A view
+ * costs much less than a fiber, and does not change when the fiber continues.
  */
 import * as Context from "effect/Context"
 import type * as Fiber from "effect/Fiber"

@@ -58,7 +58,7 @@ export interface Gate<E> {
   readonly enter: (weight: number, onAdmitted: (admission: Exit.Exit<void, E>) => void) => () => void
   /** Runs the effect inside the gate. Its place is free again however the effect ends. */
   readonly withPlace: (weight: number) => <A, E2, R>(effect: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, R>
-  /** Opens the window, or extends it; never shortens it. Returns whether it holds back everyone. */
+  /** Opens the window, or extends it; never shortens it. Returns whether it holds back all callers. */
   readonly backOff: (duration: Duration.DurationInput) => boolean
   /** The rest of the window. */
   readonly window: Effect.Effect<Option.Option<Duration.Duration>>
@@ -253,7 +253,7 @@ class Impl<E> implements Gate<E> {
 
   /** Admits the head while it may pass. Leaves a timer running exactly if only time can help. */
   private pump(): void {
-    // A callback may change the gate; the loop that called it goes on with that.
+    // A callback may change the gate; the loop that called it continues with the new state.
     if (this.isPumping) return
     this.isPumping = true
     while (this.admitHead());

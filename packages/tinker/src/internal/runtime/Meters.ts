@@ -7,7 +7,7 @@ import * as TinkerMetrics from "../../TinkerMetrics.ts"
 
 type Labels = ReadonlyArray<MetricLabel.MetricLabel>
 
-/** Of one operation. Effect keeps what belongs to these labels by the array itself, so it is always the same one. */
+/** Records the metrics of one operation. Effect caches metrics by the identity of `labels`, so the array is reused. */
 export class Meter {
   private readonly labels: Labels
 
@@ -52,7 +52,7 @@ export class Meter {
   }
 }
 
-/** The meter of an operation; none if nothing is to be counted. */
+/** Returns the meter of an operation, or undefined if metrics are disabled. */
 export type Meters = (operation: string) => Meter | undefined
 
 const nothing: Meters = () => undefined

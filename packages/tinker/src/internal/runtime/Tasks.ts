@@ -46,7 +46,7 @@ export const inFiber =
   <A>(runtime: Runtime.Runtime<never>, work: Effect.Effect<A, FutureError>): Begin<A> =>
   (end) => {
     const fiber = Runtime.runFork(runtime, work)
-    // An observer also hears of a fiber that is killed before its first step.
+    // An observer is also called for a fiber that is interrupted before its first step.
     fiber.addObserver(end)
     return () => Fiber.interrupt(fiber)
   }
@@ -72,7 +72,7 @@ export const died = ({ operation, requestId }: About, cause: Cause.Cause<unknown
     cause,
   })
 
-/** What all tasks of a client share. */
+/** The parts that all tasks of a client share. */
 interface Client {
   // Not in the scope: there are thousands, and most end by themselves.
   readonly running: Set<Pick<Task<unknown>, "halt">>

@@ -108,7 +108,7 @@ class Line {
   }
 }
 
-/** What all lines share. */
+/** The parts that all lines share. */
 interface Owner {
   readonly clock: Clock.Clock
   readonly runtime: Runtime.Runtime<never>

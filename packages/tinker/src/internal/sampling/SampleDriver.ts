@@ -64,14 +64,14 @@ export interface Running {
   readonly requestIds: ReadonlyArray<string>
   readonly await: Effect.Effect<SampleResult, FutureError>
   readonly future: ApiFuture.ApiFuture<SampleResult>
-  /** Gives the sample up, and waits until it has released everything. */
+  /** Stops the sample and waits until it has released everything. */
   readonly stop: Effect.Effect<void>
 }
 
 export interface SampleDriver {
   /** Starts a sample in the context of the parent fiber. */
   readonly start: (parent: AnyFiber, input: Input, options: Options) => Running
-  /** How samples fare on their way to the server, until the client is over. */
+  /** The state of submissions and its changes, until the client is closed. */
   readonly queueState: Stream.Stream<ApiFuture.QueueState>
 }
 
@@ -86,10 +86,10 @@ export interface Parts {
 const { operation } = Api.sample
 const kind = ApiFuture.kinds.sample
 
-/** What all samples of a client share. */
+/** The parts that all samples of a client share. */
 interface Shared extends Parts {
   readonly transport: Transport["Type"]
-  /** Limits how many samples may be under way. */
+  /** Limits the number of concurrent samples. */
   readonly places: Gate.Gate<ClientClosed>
   readonly limiter: RateLimiter.Limiter
   readonly tasks: Tasks.Tasks
@@ -112,7 +112,7 @@ const queueStateAt = ({ clock }: Time, state: string, reason?: string): ApiFutur
   since: clock.unsafeCurrentTimeMillis(),
 })
 
-/** Creates a driver in the current scope, which ends every sample that is still under way. */
+/** Creates a driver in the current scope, which ends all samples that are still running. */
 export const make = (
   parts: Parts,
 ): Effect.Effect<SampleDriver, never, Transport | RateLimiter.RateLimiter | Config.TinkerConfig | Scope.Scope> =>
@@ -176,10 +176,10 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
   private firstAccepted: Completion<void, FutureError> | undefined = undefined
   /** The latest request that the server accepted. */
   private response: Accepted | undefined = undefined
-  /** What the latest event brought: the result, or why the sample failed. */
+  /** The outcome in the latest event: the result, or why the sample failed. */
   private latest: Exit.Exit<SampleResult, FutureError> = Exit.die("no result")
   private isGivenUp = false
-  /** Stops the request, the poll or the fiber that is under way. */
+  /** Stops the current request, poll or fiber. */
   private stopWork: Stop = noop
   private stopping: Effect.Effect<unknown> = Effect.void
   private leavePlace: () => void = nothing
@@ -323,7 +323,7 @@ class RunningSample extends Machine<Sample.Event, Sample.Command> implements Run
     return drawn?._tag === "Success" ? drawn.value : 0.5
   }
 
-  /** Delivers an event that says why the sample can't go on. */
+  /** Delivers the event of a failure and keeps its cause. */
   private fail(cause: Cause.Cause<FutureError>, event: Sample.Event): void {
     this.latest = Exit.failCause(cause)
     this.send(event)

@@ -1,7 +1,7 @@
 /** How a batch is cut into requests: where the reference cuts it, so that a server sees what it is used to. */
 import type { PreparedBatch, PreparedDatum } from "../../Loss.ts"
 
-/** As the server tells them. */
+/** The limits in the server's flags. */
 export interface Limits {
   /** How many datums a request may hold. */
   readonly maxLength: number
@@ -11,13 +11,13 @@ export interface Limits {
 
 /** A part of a batch that is one request. */
 export interface Chunk extends PreparedBatch {
-  /** How large it counts against a byte budget. */
+  /** Its size in a byte budget. */
   readonly bytes: number
 }
 
 /**
- * Fills a request until the next datum would exceed a limit; reaching one exactly is allowed. A datum that is too large
- * by itself travels alone.
+ * Fills a request until the next datum would exceed a limit; reaching one exactly is allowed. A datum that exceeds
+ * a limit by itself gets its own request.
  */
 export const cut = (batch: PreparedBatch, { maxBytes, maxLength }: Limits): ReadonlyArray<Chunk> => {
   const chunks: Array<Chunk> = []

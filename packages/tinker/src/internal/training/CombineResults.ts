@@ -1,6 +1,6 @@
 /**
- * One result out of the results of the requests that a batch was cut into. How a metric is combined is said by what
- * follows the colon in its name. Servers invent names: none of them may cost a result.
+ * Combines the results of the requests that a batch was split into. The suffix of a metric's name, after the colon,
+ * determines how it is combined. Servers invent names, and an unknown one must not lose the result.
  */
 import type { TrainingResult } from "../../TrainingResult.ts"
 
@@ -30,7 +30,7 @@ const combineMetrics = (results: ReadonlyArray<TrainingResult>): TrainingResult[
       combined.set(name, first)
       continue
     }
-    // What only some chunks tell would look like something about all of them.
+    // A metric that only some chunks have would look like one of the whole batch.
     if (values.length < results.length) continue
     combined.set(name, reduce(values, counts) ?? first)
     if (kind === "unique") for (const [index, value] of more.entries()) combined.set(`${name}_${index + 1}`, value)

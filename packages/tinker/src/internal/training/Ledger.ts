@@ -1,4 +1,4 @@
-/** What a journal says about the calls of a client: which were completed, which wait for a result, which may be unsent. */
+/** Reads the calls of a client from its journal: completed, waiting for a result, or possibly unsent. */
 import * as Option from "effect/Option"
 import * as Api from "../../protocol/Api.ts"
 import { SequenceBroken } from "../../TinkerError.ts"

@@ -1,4 +1,4 @@
-/** What to do with the journal of a training run when its program starts: pure decisions. */
+/** Decides what to do with the journal of a training run when its program starts. */
 import * as Option from "effect/Option"
 import type { State } from "../../TrainingJournal.ts"
 import * as Ledger from "./Ledger.ts"

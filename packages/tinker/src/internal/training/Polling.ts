@@ -35,7 +35,7 @@ export interface Options<B> {
   readonly onExit: (exit: Exit.Exit<B, FutureError>) => void
 }
 
-/** Forks the fiber. Whoever waits for the future is resumed however the fiber ends. */
+/** Forks the fiber. Waiters of the future are resumed however the fiber ends. */
 export const start = <B>(options: Options<B>): Effect.Effect<ApiFuture.ApiFuture<B>> =>
   Effect.withFiberRuntime((fiber) => {
     const { follow, kind, onExit, request, scope, wait } = options

@@ -6,8 +6,8 @@ import type { TrainingError } from "../../TinkerError.ts"
 import type { TrainingResult } from "../../TrainingResult.ts"
 
 /**
- * A training step whose two halves ended differently, or failed for different reasons. A step fails with the error
- * itself where one error says everything: the pass was not accepted, or the client can't go on.
+ * A training step whose two halves ended differently, or failed for different reasons. If a single error describes the
+ * failure (the pass was not accepted, or the client can't continue), the step fails with that error instead.
  *
  * @since 0.1.0
  * @category errors

@@ -29,7 +29,7 @@ export interface Step {
   readonly update: OptimStepResult
   /** The metrics of both halves. */
   readonly metrics: Readonly<Record<string, number>>
-  /** How many tokens the batch has, as far as that is known: an image may not tell. */
+  /** The number of tokens in the batch. A datum of unknown length, e.g. with an image, counts as 0. */
   readonly tokens: number
   /** From the call until the server has both halves. */
   readonly queueTime: Duration.Duration
@@ -53,7 +53,7 @@ interface Deps {
 /** A loss that the server computes, or one that this process computes. */
 export type AnyLoss<E, R> = Loss.Loss<never> | CustomLoss.CustomLoss<never, E, R>
 
-/** Gives both halves of a step their places; what is left is to wait for them. */
+/** Enqueues both halves of a step; the result waits for them. */
 export const begin = <E, R>(
   deps: Deps,
   data: unknown,
@@ -159,7 +159,7 @@ const place = <E, R>(
     const { cancel } = passed
     const ended = (exit: Exit.Exit<unknown, unknown>) => Effect.sync(() => trace?.end(exit))
     return {
-      // Whatever was sent goes on.
+      // Requests that were sent continue.
       leave: Effect.zipRight(cancel, ended(Exit.interrupt(FiberId.none))),
       finish: Effect.onExit(
         Effect.onInterrupt(finish, () => cancel),
@@ -194,7 +194,7 @@ export const pipeline = <B, A, E1, R1, E2, E3, R3>(
       const outstanding = Math.max(1, 1 + options.ahead)
       const places = yield* Effect.makeSemaphore(outstanding)
       const begun = new Set<Begun<A, E2>>()
-      // What was not sent when the stream ends early is given up.
+      // If the stream ends early, operations that were not sent are withdrawn.
       yield* Effect.addFinalizer(() => Effect.forEach(begun, ({ leave }) => leave, { discard: true }))
       return batches.pipe(
         Stream.rechunk(1),

@@ -1,4 +1,4 @@
-/** What a session knows about its server, in the terms of the sequence core. */
+/** Converts a session's knowledge about its server to the terms of the sequence core. */
 import * as Option from "effect/Option"
 import type { Learnt } from "../../Session.ts"
 import type { ServerTraits } from "../core/SequenceState.ts"

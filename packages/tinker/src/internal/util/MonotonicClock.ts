@@ -11,7 +11,7 @@ export interface Time {
   readonly uptime: () => number
 }
 
-/** Effect's default clock, which tells the same time as `performance` but uses bigint arithmetic. */
+/** Effect's default clock, which returns the same time as `performance` but uses bigint arithmetic. */
 const live = Context.get(DefaultServices.liveServices, Clock.Clock)
 
 // Read once, because Node resolves this global on each access.

@@ -1,0 +1,83 @@
+import { execFile } from "node:child_process"
+import { mkdirSync, writeFileSync } from "node:fs"
+import { dirname } from "node:path"
+import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
+import { beforeAll, describe, expect, it } from "@effect/vitest"
+import { type Example, examples, tags } from "./support/Examples.ts"
+import type { Ran } from "./support/run-examples.ts"
+import { root, typeErrors } from "./support/TypeErrors.ts"
+
+/** The exports that users meet first. */
+const required = [
+  "ApiFuture.all",
+  "ChatClient.ChatClient",
+  "Checkpoint.parse",
+  "CustomLoss.fromGradient",
+  "Download.toFile",
+  "LocalTinker.layer",
+  "Loss.crossEntropy",
+  "ModelInput.ModelInput",
+  "NodeTinker.layerConfig",
+  "Optimizer.adam",
+  "Optimizer.cosine",
+  "Renderers.byName",
+  "RestClient.RestClient",
+  "RetryPolicy.make",
+  "SamplingClient.SamplingClient",
+  "SamplingParams.SamplingParams",
+  "ScriptedServer.layer",
+  "ServiceClient.ServiceClient",
+  "ServiceClient.layer",
+  "Tinker.layer",
+  "TinkerConfig.layer",
+  "TinkerConfig.layerConfig",
+  "TinkerError.isTinkerError",
+  "TinkerTenants.layer",
+  "TrainingClient.TrainingClient",
+  "TrainingClient.layerLora",
+  "TrainingClient.open",
+  "TrainingJournal.memory",
+]
+
+const runner = fileURLToPath(new URL("./support/run-examples.ts", import.meta.url))
+
+/** Runs all examples in one process, because loading the packages takes longer than running an example. */
+const runAll = async (all: ReadonlyArray<Example>): Promise<ReadonlyMap<string, Ran>> => {
+  for (const { name, text } of all) {
+    mkdirSync(dirname(name), { recursive: true })
+    writeFileSync(name, text)
+  }
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    ["--import", "tsx", runner, ...all.map(({ name }) => name)],
+    { cwd: root, maxBuffer: 2 ** 24 },
+  )
+  const ran: ReadonlyArray<Ran> = JSON.parse(stdout)
+  return new Map(ran.map((one) => [one.file, one]))
+}
+
+describe("examples in doc comments", () => {
+  let ran: ReadonlyMap<string, Ran>
+  beforeAll(async () => void (ran = await runAll(examples)), 120_000)
+
+  it("every @example has the form that this test reads", () => {
+    expect(examples.length).toBe(tags)
+  })
+
+  it("every export that users meet first has an example", () => {
+    const documented = new Set(examples.map(({ of }) => of))
+    expect(required.filter((name) => !documented.has(name))).toEqual([])
+  })
+
+  it("all examples compile", () => {
+    expect(typeErrors(examples)).toEqual([])
+  })
+
+  for (const { name, of, output } of examples) {
+    it(`the example of ${of} runs and prints what it states`, () => {
+      expect(output).not.toEqual([])
+      expect(ran.get(name)).toEqual({ file: name, output })
+    })
+  }
+})

@@ -224,9 +224,10 @@ const sequenced = (core: Core, operation: string, call: Call): Effect.Effect<Acc
         : Futures.skip(core, model.lane, address.seq)
     }),
     Effect.flatMap(({ hash, job, model, seq }) =>
-      seq < 1
-        ? Effect.fail(bad("seq_id", `expected a number of at least 1, got ${seq}`))
-        : Futures.submit(core, model.lane, {
+      seq < 0
+        ? Effect.fail(bad("seq_id", `expected a number of at least 0, got ${seq}`))
+        : // Number 0 belongs to the creation of the model, so it is a conflict here.
+          Futures.submit(core, model.lane, {
             owner: call.owner,
             sessionId: model.sessionId,
             lane: model.id,

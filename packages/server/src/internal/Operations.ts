@@ -171,6 +171,14 @@ const updateOf = (params: typeof Training.OptimStepRequest.Type): Update | undef
   return { ...Optimizer.adam({ beta1, gradClipNorm, learningRate }), type }
 }
 
+const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+
+/** Returns the first number of an update that float32, the precision of the weights, cannot represent. */
+const tooLarge = (update: Update): readonly [string, number] | undefined =>
+  Object.entries(update).find(
+    (entry): entry is [string, number] => typeof entry[1] === "number" && !Number.isFinite(Math.fround(entry[1])),
+  )
+
 /** Adds the suffix that defines how the metric is combined across requests, where it is missing. */
 const withReduction = (metrics: Readonly<Record<string, number>>) =>
   Object.fromEntries(
@@ -188,6 +196,9 @@ const optimStep: Prepare = (core, call) =>
         update.type === "adamw" ? "adam_params" : "optimizer_params",
         `the model was created with the optimizer ${model.config.optimizer}, got ${update.type}`,
       )
+    const large = tooLarge(update)
+    if (large !== undefined)
+      return yield* bad(`adam_params.${snakeCase(large[0])}`, `${large[1]} exceeds the range of float32`)
     return prepared({
       model,
       seq: input.seqId,

@@ -18,7 +18,7 @@ import { randomBytes } from "node:crypto"
 import { join } from "node:path"
 import * as CheckpointFiles from "./CheckpointFiles.ts"
 import * as Auth from "./internal/Auth.ts"
-import { type Call, json, type Route } from "./internal/Call.ts"
+import { type Call, json, makeCall, type Route } from "./internal/Call.ts"
 import type { Core } from "./internal/Core.ts"
 import * as Models from "./internal/Models.ts"
 import { recover } from "./internal/Recovery.ts"
@@ -152,13 +152,8 @@ export const make = (
         const { params, route } = yield* find(routes, request.method, path)
         const now = yield* Clock.currentTimeMillis
         const owner = route.open === true ? Auth.sharedOwner : yield* Auth.authorize(core, request.headers, now)
-        return yield* route.answer({
-          request,
-          owner,
-          now,
-          params,
-          query: Object.fromEntries(new URLSearchParams(search)),
-        })
+        const query = Object.fromEntries(new URLSearchParams(search))
+        return yield* route.answer(makeCall({ request, owner, now, params, query }))
       }).pipe(
         Effect.catchTag("Refusal", (refusal) =>
           Effect.succeed(refused(refusal, rootOf(request.path.split("?")[0] ?? "").root)),

@@ -25,3 +25,39 @@ describe("hyperparameters", () => {
     ),
   )
 })
+
+describe("JSON bodies", () => {
+  const nested = (levels: number) => `${"[".repeat(levels)}${"]".repeat(levels)}`
+  const create = (metadata: string) => `{"sdk_version":"1","user_metadata":{"a":${metadata}}}`
+
+  it.effect("a body nested 10,000 levels deep gets 422, and one of 50 levels is accepted", () =>
+    run(({ post }) =>
+      Effect.gen(function* () {
+        const deep = yield* post("create_session", create(nested(10_000)))
+        expect([deep.status, deep.body.detail[0].msg]).toEqual([422, "the body has more than 64 levels of nesting"])
+        expect((yield* post("create_session", create(nested(50)))).status).toBe(200)
+        const objects = '{"a":'.repeat(10_000) + "1" + "}".repeat(10_000)
+        expect((yield* post("optim_step", objects)).status).toBe(422)
+        // Brackets within a string do not count.
+        expect((yield* post("create_session", create(`"${"[".repeat(1000)}\\\""`))).status).toBe(200)
+      }),
+    ),
+  )
+
+  it.effect("a body with too many values gets 422, and at most 20 problems are listed, without large values", () =>
+    run(({ post }) =>
+      Effect.gen(function* () {
+        const many = yield* post("create_session", create(`[${"0,".repeat(300_000)}0]`))
+        expect([many.status, many.body.detail[0].msg]).toEqual([422, "the body has more than 262144 values"])
+        for (const count of [1000, 100_000]) {
+          const wrong = yield* post("create_session", { sdk_version: "1", tags: Array.from({ length: count }, () => 0) })
+          expect(wrong.status).toBe(422)
+          expect(wrong.body.detail.length).toBe(count === 1000 ? 20 : 1)
+        }
+        const large = yield* post("create_session", { sdk_version: Array.from({ length: 1000 }, () => "secret") })
+        expect([large.status, large.body.detail[0].input]).toEqual([422, null])
+        expect(JSON.stringify(large.body).length).toBeLessThan(1000)
+      }),
+    ),
+  )
+})

@@ -10,7 +10,7 @@ export const create = (journal?: TrainingJournal.TrainingJournal) =>
     service.createLoraTrainingClient({ baseModel: Local.baseModel, seed: 5, journal }),
   )
 
-export const run = (training: TrainingClient.TrainingClient, from = 0) =>
+export const run = (training: TrainingClient.Service, from = 0) =>
   Effect.gen(function* () {
     for (let step = from; step < 3; step++) yield* training.trainStep(Local.batch(), Loss.crossEntropy, adam)
     const { metrics } = yield* training.forward(Local.batch(), Loss.crossEntropy)

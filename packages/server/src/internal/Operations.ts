@@ -220,6 +220,7 @@ const saveWeights: Prepare = (core, call) =>
     const input = yield* read(Api.saveWeights, call)
     const model = yield* Owned.model(core, call, input.modelId)
     const name = yield* Models.checkName(input.path)
+    yield* Models.checkTtl(input.ttlSeconds)
     const path = Models.pathOf(model.id, "training", name)
     return prepared({
       model,
@@ -245,6 +246,7 @@ const saveWeightsExternal: Prepare = (core, call) =>
     const input = yield* read(Api.saveWeightsExternal, call)
     const model = yield* Owned.model(core, call, input.modelId)
     const name = yield* Models.checkName(input.path)
+    yield* Models.checkTtl(input.ttlSeconds)
     if ((input.ageEncryptionRecipients ?? []).length > 0)
       return yield* bad("age_encryption_recipients", "encryption is not supported; omit it")
     return prepared({
@@ -271,6 +273,7 @@ const saveWeightsForSampler: Prepare = (core, call) =>
     const input = yield* read(Api.saveWeightsForSampler, call)
     const model = yield* Owned.model(core, call, input.modelId)
     const { path, samplingSessionSeqId } = input
+    yield* Models.checkTtl(input.ttlSeconds)
     const run =
       path === undefined
         ? Effect.gen(function* () {

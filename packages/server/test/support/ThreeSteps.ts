@@ -5,7 +5,7 @@ import * as Local from "./Local.ts"
 
 export const adam = Optimizer.adam({ learningRate: 0.3 })
 
-export const create = (journal?: TrainingJournal.TrainingJournal) =>
+export const create = (journal?: TrainingJournal.Journal) =>
   Effect.flatMap(ServiceClient.ServiceClient, (service) =>
     service.createLoraTrainingClient({ baseModel: Local.baseModel, seed: 5, journal }),
   )

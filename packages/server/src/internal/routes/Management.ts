@@ -21,7 +21,12 @@ import type { CheckpointRow, Model, Session } from "../State.ts"
 import { tar } from "../TarWriter.ts"
 import { once } from "./Sessions.ts"
 
-const time = (millis: number): DateTime.Utc => DateTime.unsafeMake(millis)
+/** The end of the year 9999, the last that a timestamp on the wire can represent. */
+const lastTime = 253_402_300_799_999
+
+/** Converts a stored time; one that is out of range becomes the nearest that is not, so that it can be listed. */
+const time = (millis: number): DateTime.Utc =>
+  DateTime.unsafeMake(Number.isFinite(millis) ? Math.max(0, Math.min(lastTime, millis)) : lastTime)
 
 const newestFirst = <A extends { readonly createdAt: number }>(all: Iterable<A>): Array<A> =>
   [...all].toReversed().toSorted((a, b) => b.createdAt - a.createdAt)
@@ -157,10 +162,13 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
     }),
   ),
   route(Api.setCheckpointTtl, ({ checkpointId, trainingRunId, ttlSeconds }, call) =>
-    Effect.flatMap(ownCheckpoint(core, call, trainingRunId, checkpointId), (row) => {
-      row.expiresAt = ttlSeconds === null ? undefined : call.now + ttlSeconds * 1000
-      return change(core, row, "checkpoint_ttl_set")
-    }),
+    Effect.flatMap(
+      Effect.zipLeft(ownCheckpoint(core, call, trainingRunId, checkpointId), Models.checkTtl(ttlSeconds)),
+      (row) => {
+        row.expiresAt = ttlSeconds === null ? undefined : call.now + ttlSeconds * 1000
+        return change(core, row, "checkpoint_ttl_set")
+      },
+    ),
   ),
   route(Api.deleteCheckpoint, ({ checkpointId, trainingRunId }, call) =>
     Effect.flatMap(ownCheckpoint(core, call, trainingRunId, checkpointId), (row) =>
@@ -178,6 +186,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
         const row = yield* Owned.checkpoint(core, call, sourcePath, [
           token === undefined ? undefined : Auth.ownerOf(core, token, call.now),
         ])
+        yield* Models.checkTtl(ttlSeconds)
         const trainingRunId = `copy-${randomUUID()}`
         const file = randomUUID()
         yield* Effect.mapError(

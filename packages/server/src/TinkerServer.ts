@@ -107,7 +107,7 @@ const sweep = (core: Core): Effect.Effect<void> =>
 /** How long results can be retrieved after their session ended. */
 const resultRetention = 3_600_000
 
-/** Loads the secret that signs tokens and URLs; created together with the data. */
+/** Loads the secret from which the signing keys are derived; created together with the data. */
 const secretOf = (store: Store.Service): Effect.Effect<Uint8Array, Store.StoreError> =>
   Effect.gen(function* () {
     const [known] = (yield* store.all("meta")) as ReadonlyArray<{ readonly secret: string }>
@@ -140,7 +140,7 @@ export const make = (
           : yield* CheckpointFiles.directory(join(dataDirectory, "files")),
       host: yield* ModelHost,
       scope: yield* Effect.scope,
-      secret: yield* secretOf(store),
+      secrets: Auth.secretsOf(yield* secretOf(store)),
     }
     yield* recover(core)
     yield* Effect.forkScoped(Effect.repeat(sweep(core), Schedule.spaced("5 seconds")))

@@ -223,12 +223,12 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
 /** How long a file URL is valid. */
 const urlLifetime = 15 * 60_000
 
-const signedUrl = ({ secret, settings }: Core, { now, request }: Call, what: string): string => {
+const signedUrl = ({ secrets, settings }: Core, { now, request }: Call, what: string): string => {
   const origin =
     settings.publicUrl ??
     `${request.headers["x-forwarded-proto"] ?? "http"}://${request.headers["host"] ?? "localhost"}`
   const text = `${what}/${now + urlLifetime}`
-  return `${origin}/files/${Buffer.from(text).toString("base64url")}/${Auth.sign({ secret }, text)}/${what.split("/").at(-1)}`
+  return `${origin}/files/${Buffer.from(text).toString("base64url")}/${Auth.sign(secrets.urls, text)}/${what.split("/").at(-1)}`
 }
 
 const expiry = ({ now }: Call): DateTime.Utc => time(now + urlLifetime)
@@ -267,7 +267,8 @@ const traceOf = ({ state }: Core, session: Session): JsonObject => ({
 const fileOf = (core: Core, call: Call): Effect.Effect<Answer, Refusal> =>
   Effect.gen(function* () {
     const text = Buffer.from(call.params["what"] ?? "", "base64url").toString()
-    if (!Auth.isSigned(core, text, call.params["signature"] ?? "")) return yield* refuse(403, "This URL is not valid")
+    if (!Auth.isSigned(core.secrets.urls, text, call.params["signature"] ?? ""))
+      return yield* refuse(403, "This URL is not valid")
     const parts = text.split("/")
     const [kind = "", id = "", name = ""] = parts
     if (Number(parts.at(-1)) <= call.now) return yield* refuse(403, "This URL has expired; request a new one")

@@ -18,6 +18,7 @@ import { randomBytes } from "node:crypto"
 import { join } from "node:path"
 import * as CheckpointFiles from "./CheckpointFiles.ts"
 import * as Auth from "./internal/Auth.ts"
+import * as BodyRules from "./internal/BodyRules.ts"
 import { type Call, json, makeCall, type Route } from "./internal/Call.ts"
 import type { Core } from "./internal/Core.ts"
 import * as Models from "./internal/Models.ts"
@@ -34,12 +35,39 @@ import { type ServerOptions, settings } from "./ServerOptions.ts"
 import * as Store from "./Store.ts"
 
 /**
+ * A request before its body.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Head = Omit<Request, "body">
+
+/**
+ * The decision about a request, made before its body is read.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Admission =
+  | { readonly _tag: "Refused"; readonly answer: Answer }
+  | {
+      readonly _tag: "Admitted"
+      /** The size up to which the body is worth reading; a larger one is answered with 413. */
+      readonly maxBodyBytes: number
+      readonly answer: (body: Uint8Array) => Effect.Effect<Answer>
+    }
+
+/**
  * A Tinker server.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
+  /** Whether clients need an API key. */
+  readonly requiresKey: boolean
+  /** Checks path, key, content type and length of a request, so that the body of a refused one need not be read. */
+  readonly admit: (head: Head) => Effect.Effect<Admission>
   /** Answers a request. Failures and defects become error responses. */
   readonly handle: (request: Request) => Effect.Effect<Answer>
 }
@@ -83,6 +111,21 @@ const find = (
 
 const refused = (refusal: Refusal, root: Route["endpoint"]["root"]): Answer =>
   json(root === "oai/api/v1" ? asOpenAi(refusal) : { detail: refusal.detail }, refusal.status, refusal.headers)
+
+const reportDefect = ({ method, path }: Head, defect: unknown): Effect.Effect<Answer> =>
+  Effect.as(
+    Effect.logError(`${method} ${path.split("?")[0]} failed with a defect`, Cause.die(defect)),
+    json({ detail: "Internal error" }, 500),
+  )
+
+/** Converts failures and defects to responses. */
+const guard =
+  (head: Head, root: Route["endpoint"]["root"]) =>
+  (answer: Effect.Effect<Answer, Refusal>): Effect.Effect<Answer> =>
+    answer.pipe(
+      Effect.catchTag("Refusal", (refusal) => Effect.succeed(refused(refusal, root))),
+      Effect.catchAllDefect((defect) => reportDefect(head, defect)),
+    )
 
 /** Expires inactive sessions and checkpoints, and deletes the results of sessions that ended long ago. */
 const sweep = (core: Core): Effect.Effect<void> =>
@@ -146,26 +189,34 @@ export const make = (
     yield* Effect.forkScoped(Effect.repeat(sweep(core), Schedule.spaced("5 seconds")))
     const routes = [...sessions(core), ...training(core), ...sampling(core), ...management(core), ...chat(core)]
 
-    const handle: Service["handle"] = (request) =>
-      Effect.gen(function* () {
-        const [path = "", search = ""] = request.path.split("?")
-        const { params, route } = yield* find(routes, request.method, path)
+    const admit: Service["admit"] = (head) => {
+      const [path = "", search = ""] = head.path.split("?")
+      const guarded = guard(head, rootOf(path).root)
+      return Effect.gen(function* () {
+        const { params, route } = yield* find(routes, head.method, path)
         const now = yield* Clock.currentTimeMillis
-        const owner = route.open === true ? Auth.sharedOwner : yield* Auth.authorize(core, request.headers, now)
+        const owner = route.open === true ? Auth.sharedOwner : yield* Auth.authorize(core, head.headers, now)
+        const maxBodyBytes = yield* BodyRules.check(head, route)
         const query = Object.fromEntries(new URLSearchParams(search))
-        return yield* route.answer(makeCall({ request, owner, now, params, query }))
+        const answer = (body: Uint8Array) =>
+          guarded(
+            Effect.flatMap(BodyRules.checkSize(body.length, maxBodyBytes), () =>
+              route.answer(makeCall({ request: { ...head, body }, owner, now, params, query })),
+            ),
+          )
+        return { _tag: "Admitted", maxBodyBytes, answer } satisfies Admission
       }).pipe(
-        Effect.catchTag("Refusal", (refusal) =>
-          Effect.succeed(refused(refusal, rootOf(request.path.split("?")[0] ?? "").root)),
-        ),
-        Effect.catchAllDefect((defect) =>
-          Effect.as(
-            Effect.logError(`${request.method} ${request.path.split("?")[0]} failed with a defect`, Cause.die(defect)),
-            json({ detail: "Internal error" }, 500),
-          ),
-        ),
+        Effect.catchTag("Refusal", (refusal) => Effect.fail(refused(refusal, rootOf(path).root))),
+        Effect.catchAllDefect((defect) => Effect.flatMap(reportDefect(head, defect), Effect.fail)),
+        Effect.catchAll((answer) => Effect.succeed<Admission>({ _tag: "Refused", answer })),
       )
-    return { handle }
+    }
+
+    const handle: Service["handle"] = (request) =>
+      Effect.flatMap(admit(BodyRules.headOf(request)), (admission) =>
+        admission._tag === "Refused" ? Effect.succeed(admission.answer) : admission.answer(request.body),
+      )
+    return { requiresKey: core.settings.apiKeys.length > 0, admit, handle }
   })
 
 /**

@@ -40,6 +40,8 @@ export interface Route {
   }
   /** Whether no authentication is required. */
   readonly open?: boolean
+  /** Whether the request is a pass, which is the only large one and may be protobuf. */
+  readonly isPass?: boolean
   readonly answer: (call: Call) => Effect.Effect<Answer, Refusal>
 }
 

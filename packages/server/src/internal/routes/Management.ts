@@ -226,7 +226,7 @@ const urlLifetime = 15 * 60_000
 const signedUrl = ({ secrets, settings }: Core, { now, request }: Call, what: string): string => {
   const origin =
     settings.publicUrl ??
-    `${request.headers["x-forwarded-proto"] ?? "http"}://${request.headers["host"] ?? "localhost"}`
+    `${request.headers["x-forwarded-proto"] === "https" ? "https" : "http"}://${request.headers["host"] ?? "localhost"}`
   const text = `${what}/${now + urlLifetime}`
   return `${origin}/files/${Buffer.from(text).toString("base64url")}/${Auth.sign(secrets.urls, text)}/${what.split("/").at(-1)}`
 }

@@ -249,8 +249,8 @@ export const training = (core: Core): ReadonlyArray<Route> => {
   })
   return [
     createModel(core),
-    submitted(Api.forwardBackward, "forward_backward"),
-    { ...submitted(Api.forwardBackward, "forward"), endpoint: Api.forwardJson },
+    { ...submitted(Api.forwardBackward, "forward_backward"), isPass: true },
+    { ...submitted(Api.forwardBackward, "forward"), endpoint: Api.forwardJson, isPass: true },
     submitted(Api.optimStep, "optim_step"),
     { ...submitted(Api.optimStep, "save_weights"), endpoint: Api.saveWeights },
     { ...submitted(Api.optimStep, "save_weights_for_sampler"), endpoint: Api.saveWeightsForSampler },

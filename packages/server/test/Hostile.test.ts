@@ -130,3 +130,155 @@ describe("ttl_seconds", () => {
     }).pipe(Effect.scoped),
   )
 })
+
+/** A protobuf field with bytes. */
+const field = (number: number, bytes: Uint8Array): Uint8Array => {
+  const length: Array<number> = []
+  for (let rest = bytes.length; ; rest >>>= 7) {
+    length.push(rest > 127 ? (rest & 127) | 128 : rest)
+    if (rest <= 127) break
+  }
+  return Buffer.concat([Buffer.from([number * 8 + 2, ...length]), bytes])
+}
+
+const text = (value: string): Uint8Array => Buffer.from(value)
+const repeated = (bytes: Uint8Array, count: number): Uint8Array => Buffer.alloc(bytes.length * count, bytes)
+
+describe("passes of many tiny parts", () => {
+  const x = { "content-type": "application/x-protobuf" }
+  const head = (id: string, seq: number) =>
+    Buffer.concat([field(1, text(id)), Buffer.from([0x10, seq]), field(4, text("cross_entropy"))])
+
+  it.effect("a protobuf pass with too many data, or with too many parts in one datum, gets 422", () =>
+    run(({ model, post, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const empty = Buffer.from([0x1a, 0x00])
+        const tensor = field(
+          2,
+          Buffer.concat([field(1, text("weights")), field(2, field(4, repeated(text("\u0001"), 9000)))]),
+        )
+        for (const [body, problem] of [
+          [repeated(empty, 10_000), "more than 8192 data"],
+          [field(3, repeated(Buffer.from([0x0a, 0x00]), 10_000)), "data[0] has more than 8192 elements"],
+          [field(3, repeated(Buffer.from([0x1a, 0x00]), 10_000)), "data[0] has more than 8192 elements"],
+          [field(3, repeated(field(2, field(2, new Uint8Array(0))), 5000)), "data[0] has more than 8192 elements"],
+          [field(3, tensor), "data[0] has more than 8192 elements"],
+          [repeated(field(5, new Uint8Array(0)), 600_000), "more than 524288 elements"],
+          [field(3, Buffer.alloc(9 * 2 ** 20)), "data[0] has more than 8388608 bytes"],
+          [Buffer.from([0x1a, 0xff, 0xff, 0xff, 0xff, 0x0f]), "the message is cut off"],
+          [Buffer.from([0x1b]), "unknown wire type 3"],
+        ] as const) {
+          const refused = yield* post("forward_backward", Buffer.concat([head(id, 1), body]), x)
+          expect([refused.status, refused.body.detail]).toEqual([422, problem])
+        }
+      }),
+    ),
+  )
+
+  it.effect("a JSON pass with too many data, or with too many parts in one datum, gets 422", () =>
+    run(({ model, post, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const body = (data: string) =>
+          `{"model_id":"${id}","seq_id":1,"forward_backward_input":{"loss_fn":"cross_entropy","data":[${data}]}}`
+        for (const [data, problem] of [
+          [`${"{},".repeat(9000)}{}`, 'the body has more than 8192 elements in "data"'],
+          [
+            `{"a":[${"[],".repeat(9000)}[]]}`,
+            'the body has an element of "data" with more than 8192 objects, arrays and keys',
+          ],
+          [
+            `{${Array.from({ length: 9000 }, (_, i) => `"${i}":0`).join()}}`,
+            'the body has an element of "data" with more than 8192 objects, arrays and keys',
+          ],
+        ] as const) {
+          const refused = yield* post("forward_backward", body(data))
+          expect([refused.status, refused.body.detail[0].msg]).toEqual([422, problem])
+        }
+      }),
+    ),
+  )
+
+  it.effect("JSON passes with hidden, repeated or broken data are refused like any other invalid JSON", () =>
+    run(({ model, post, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const valid = JSON.stringify(Raw.pass(id, 1))
+        const data = JSON.stringify(Raw.pass(id, 1).forward_backward_input.data)
+        const changed = (from: string, to: string) => valid.replace(from, () => to)
+        for (const body of [
+          changed('"data":', '"d\\u0061ta":'),
+          changed('"data":', `"data":${data},"data":`),
+          changed(data, data.replace(/]$/, ",]")),
+          changed(data, data.replace(/]$/, "}")),
+          changed(data, "[,]"),
+          changed(data, "[{} {}]"),
+          changed(data, "[1]"),
+          changed(data, "{}"),
+          valid.slice(0, -1),
+          `${valid}]`,
+          valid.slice(0, valid.indexOf(data) + 20),
+        ])
+          expect([body.slice(0, 200), (yield* post("forward_backward", body)).status]).toEqual([
+            body.slice(0, 200),
+            422,
+          ])
+        for (const empty of ["[]", "[ \n ]"]) {
+          const refused = yield* post("forward_backward", changed(data, empty))
+          expect([refused.status, refused.body.detail]).toEqual([400, "data: is empty"])
+        }
+        const spaced = JSON.stringify(Raw.pass(id, 1), null, 3)
+        expect((yield* post("forward_backward", spaced)).status).toBe(200)
+        // The same request, however it is written.
+        expect((yield* post("forward_backward", valid)).status).toBe(200)
+      }),
+    ),
+  )
+
+  it.effect("a sparse tensor that stands for many more elements than its bytes gets 400", () =>
+    run(({ model, post, session }) =>
+      Effect.gen(function* () {
+        const id = yield* model(yield* session)
+        const body = Raw.pass(id, 1)
+        const weights = {
+          data: [],
+          dtype: "float32",
+          shape: [3, 4_000_000],
+          sparse_crow_indices: [0, 0, 0, 0],
+          sparse_col_indices: [],
+        }
+        const [datum] = body.forward_backward_input.data
+        const hostile = {
+          ...body,
+          forward_backward_input: {
+            ...body.forward_backward_input,
+            data: [{ ...datum, loss_fn_inputs: { ...datum?.loss_fn_inputs, weights } }],
+          },
+        }
+        const refused = yield* post("forward_backward", hostile)
+        expect([refused.status, refused.body.detail]).toEqual([
+          400,
+          expect.stringMatching(/weights: 12000000 elements are too many for a datum of \d+ bytes/),
+        ])
+      }),
+    ),
+  )
+
+  it.effect("passes beyond maxQueuedBytes get 429, except for the one that others wait for", () =>
+    run(
+      ({ model, post, result, session }) =>
+        Effect.gen(function* () {
+          const id = yield* model(yield* session)
+          const late = [2, 3, 4].map((seq) => post("forward_backward", Raw.pass(id, seq)))
+          const replies = yield* Effect.all(late)
+          expect(replies.map(({ status }) => status)).toEqual([200, 429, 429])
+          expect(replies[1]?.headers["retry-after"]).toBe("1")
+          expect((yield* post("forward_backward", Raw.pass(id, 1))).status).toBe(200)
+          for (const reply of replies.slice(0, 1)) expect((yield* result(reply)).status).toBe(200)
+          expect((yield* post("forward_backward", Raw.pass(id, 3))).status).toBe(200)
+        }),
+      { maxQueuedBytes: 500 },
+    ),
+  )
+})

@@ -75,12 +75,12 @@ export const parseText = (bytes: Uint8Array): Either.Either<unknown, Refusal> =>
 }
 
 /** The deepest body that is read, and the largest one apart from the data of a pass. */
-export const jsonLimits: JsonScan.Limits = { depth: 64, values: 262_144 }
+export const jsonLimits: JsonScan.Limits = { depth: 64, values: 262_144, structures: 32_768 }
 
 /** Up to this many values, every problem of a body is reported; otherwise only the first. */
 const few = 4096
 
-const checkEncoding = ({ headers }: Request): Either.Either<void, Refusal> => {
+export const checkEncoding = ({ headers }: Request): Either.Either<void, Refusal> => {
   const encoding = headers["content-encoding"] ?? "identity"
   return encoding === "identity"
     ? Either.void
@@ -97,10 +97,16 @@ const parseJson = (request: Request): Either.Either<JsonBody, Refusal> =>
       return yield* Either.left(
         new Refusal({ status: 415, detail: "expected application/json, got application/x-protobuf" }),
       )
-    const { problem, values } = JsonScan.measure(body, jsonLimits)
-    if (problem !== undefined) return yield* Either.left(unreadable(`the body has ${problem}`))
-    return { value: yield* parseText(body), isSmall: values <= few }
+    return yield* parseMeasured(body)
   })
+
+/** Parses JSON text if it is within the limits. */
+export const parseMeasured = (bytes: Uint8Array): Either.Either<JsonBody, Refusal> => {
+  const { problem, values } = JsonScan.measure(bytes, jsonLimits)
+  return problem === undefined
+    ? Either.map(parseText(bytes), (value) => ({ value, isSmall: values <= few }))
+    : Either.left(unreadable(`the body has ${problem}`))
+}
 
 export const jsonOf = (call: Pick<Call, "json">): Either.Either<unknown, Refusal> =>
   Either.map(call.json(), ({ value }) => value)

@@ -5,8 +5,12 @@
 
 export interface Limits {
   readonly depth: number
-  /** Maximum number of values, including keys' values and the elements of arrays. */
+  /** Maximum number of values, including those of objects and arrays. */
   readonly values: number
+  /** Maximum number of objects, arrays and keys. */
+  readonly structures: number
+  /** The limits of the array whose elements are wanted. */
+  readonly elements?: { readonly count: number; readonly bytes: number; readonly structures: number }
 }
 
 /** A half-open range of bytes. */
@@ -41,6 +45,8 @@ export class JsonScan {
   #string: Range = { from: 0, to: 0 }
   #keys: [string, string] = ["", ""]
   #elementFrom = -1
+  #elementStructures = 0
+  #structures = 0
   values = 1
   /** The array, with its brackets, once it was found. */
   array: Range | undefined
@@ -78,6 +84,7 @@ export class JsonScan {
         if (this.#elementFrom >= 0 && this.#depth === 3) this.#endElement()
         break
       case colon:
+        this.#countStructure()
         if (this.#depth === 1 || this.#depth === 2) this.#keys[this.#depth - 1] = this.#text(this.#string)
         break
       default:
@@ -101,11 +108,13 @@ export class JsonScan {
 
   #open(): void {
     this.#count()
+    this.#countStructure()
     if (++this.#depth > this.#limits.depth) this.problem = `more than ${this.#limits.depth} levels of nesting`
     if (this.#depth !== 3 || this.#bytes[this.#at] !== openBracket || !this.#isWanted()) return
     if (this.array !== undefined) this.problem = `more than one "${this.#wanted?.array}"`
     this.array = { from: this.#at, to: this.#bytes.length }
     this.#elementFrom = this.#at + 1
+    this.#elementStructures = this.#structures
   }
 
   #close(): void {
@@ -124,8 +133,21 @@ export class JsonScan {
   }
 
   #endElement(): void {
-    this.elements.push({ from: this.#elementFrom, to: this.#at })
+    const element = { from: this.#elementFrom, to: this.#at }
+    const { bytes = Infinity, count = Infinity, structures = Infinity } = this.#limits.elements ?? {}
+    const name = this.#wanted?.array
+    if (this.elements.length >= count) this.problem = `more than ${count} elements in "${name}"`
+    if (element.to - element.from > bytes) this.problem = `an element of "${name}" with more than ${bytes} bytes`
+    if (this.#structures - this.#elementStructures > structures)
+      this.problem = `an element of "${name}" with more than ${structures} objects, arrays and keys`
+    this.elements.push(element)
     this.#elementFrom = this.#at + 1
+    this.#elementStructures = this.#structures
+  }
+
+  #countStructure(): void {
+    if (++this.#structures > this.#limits.structures)
+      this.problem = `more than ${this.#limits.structures} objects, arrays and keys`
   }
 
   #count(): void {

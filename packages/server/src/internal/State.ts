@@ -58,6 +58,8 @@ export interface Job {
   readonly changes: boolean
   readonly baseModel: string
   readonly counts: ReadonlyArray<Counted>
+  /** The size of what the job keeps in memory until it has run. */
+  readonly bytes?: number
   /** Runs after the outcome was recorded. */
   readonly after?: Effect.Effect<void>
 }
@@ -84,6 +86,8 @@ export interface Future {
   failed: boolean
   size: number
   finished: number | undefined
+  /** What the future has taken of the budget for queued jobs. */
+  queuedBytes: number
 }
 
 /** A slot in the order of a model. The number of a refused request is skipped and can be used again. */
@@ -186,6 +190,8 @@ export interface State {
   readonly openSamplers: Map<string, Effect.Effect<void, HostError | Refusal>>
   /** Number of chat requests that use each open sampler. */
   readonly activeCompletions: Map<string, number>
+  /** The size of all jobs that have not run. */
+  queuedBytes: number
   /** Number of queued and running samples of each owner. */
   readonly sampling: Map<string, number>
   finished: number
@@ -204,6 +210,7 @@ export const emptyState = (): State => ({
   responses: new Map(),
   openSamplers: new Map(),
   activeCompletions: new Map(),
+  queuedBytes: 0,
   sampling: new Map(),
   finished: 0,
   cachedResults: [],

@@ -150,6 +150,12 @@ export interface Service {
   /** Deletes the bodies of a lane's finished requests, up to and including a sequence number. */
   readonly dropBodies: (lane: string, upTo: number) => Effect.Effect<void, StoreError>
   readonly dropFutures: (sessionId: string) => Effect.Effect<void, StoreError>
+  /** Deletes a session with its samplers and the refused numbers of its models. Models stay. */
+  readonly dropSession: (
+    sessionId: string,
+    modelIds: ReadonlyArray<string>,
+    samplerIds: ReadonlyArray<string>,
+  ) => Effect.Effect<void, StoreError>
   readonly usage: (owner: string) => Effect.Effect<ReadonlyArray<UsageRow>, StoreError>
   readonly audit: (owner: string) => Effect.Effect<ReadonlyArray<AuditRow>, StoreError>
   readonly record: (row: AuditRow) => Effect.Effect<void, StoreError>
@@ -302,6 +308,17 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
         ),
       dropFutures: (sessionId) =>
         Effect.asVoid(toStoreError("delete futures")(sql`DELETE FROM futures WHERE session_id = ${sessionId}`)),
+      dropSession: (sessionId, modelIds, samplerIds) =>
+        batch("delete a session", [
+          { sql: "DELETE FROM things WHERE kind = 'session' AND id = ?", args: [sessionId] },
+          { sql: "DELETE FROM futures WHERE session_id = ?", args: [sessionId] },
+          ...samplerIds.map((id) => ({ sql: "DELETE FROM things WHERE kind = 'sampler' AND id = ?", args: [id] })),
+          // The keys of refused numbers are `model#number`, and "$" is the character after "#".
+          ...modelIds.map((id) => ({
+            sql: "DELETE FROM things WHERE kind = 'refused' AND id > ? AND id < ?",
+            args: [`${id}#`, `${id}$`],
+          })),
+        ]),
       usage: (owner) =>
         toStoreError("read the usage")(
           sql<Record<string, unknown>>`SELECT * FROM usage WHERE owner = ${owner} ORDER BY bucket, session_id, kind`,

@@ -21,6 +21,7 @@ import * as Auth from "./internal/Auth.ts"
 import * as BodyRules from "./internal/BodyRules.ts"
 import { type Call, json, makeCall, type Route } from "./internal/Call.ts"
 import type { Core } from "./internal/Core.ts"
+import { forget } from "./internal/Forgetting.ts"
 import * as Models from "./internal/Models.ts"
 import { recover } from "./internal/Recovery.ts"
 import { asOpenAi, Refusal } from "./internal/Refusal.ts"
@@ -127,7 +128,7 @@ const guard =
       Effect.catchAllDefect((defect) => reportDefect(head, defect)),
     )
 
-/** Expires inactive sessions and checkpoints, and deletes the results of sessions that ended long ago. */
+/** Expires inactive sessions and checkpoints, and forgets sessions that ended long ago. */
 const sweep = (core: Core): Effect.Effect<void> =>
   Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
@@ -137,18 +138,8 @@ const sweep = (core: Core): Effect.Effect<void> =>
     for (const row of core.state.checkpoints.values())
       if (row.expiresAt !== undefined && row.expiresAt <= now)
         yield* Effect.ignore(Models.removeCheckpoint(core, row, "checkpoint_expired"))
-    for (const session of core.state.sessions.values()) {
-      // Each session only once: their number keeps growing.
-      if (session.resultsDropped || session.endedAt === undefined || now - session.endedAt <= resultRetention) continue
-      session.resultsDropped = true
-      yield* Effect.ignore(core.store.dropFutures(session.id))
-      for (const future of core.state.futures.values())
-        if (future.sessionId === session.id) core.state.futures.delete(future.id)
-    }
+    yield* forget(core, now)
   })
-
-/** How long results can be retrieved after their session ended. */
-const resultRetention = 3_600_000
 
 /** Loads the secret from which the signing keys are derived; created together with the data. */
 const secretOf = (store: Store.Service): Effect.Effect<Uint8Array, Store.StoreError> =>

@@ -182,8 +182,6 @@ export interface State {
   readonly samplers: Map<string, Sampler>
   readonly checkpoints: Map<string, CheckpointRow>
   readonly futures: Map<string, Future>
-  /** Requests that create an object, by the id of the object. */
-  readonly made: Map<string, Future>
   /** Responses by idempotency key, returned again for a repeated request. */
   readonly responses: Map<string, unknown>
   /** The samplers that are open in the host, by file or base model. */
@@ -206,7 +204,6 @@ export const emptyState = (): State => ({
   samplers: new Map(),
   checkpoints: new Map(),
   futures: new Map(),
-  made: new Map(),
   responses: new Map(),
   openSamplers: new Map(),
   activeCompletions: new Map(),

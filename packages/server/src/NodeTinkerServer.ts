@@ -264,6 +264,8 @@ export const listen = (
     // A client that waits for permission to send its body gets it only after its key was checked.
     http.on("checkContinue", handle)
     http.maxConnections = maxConnections
+    // Headers beyond a maximum count would be ignored, those that are checked among them; their size is limited instead.
+    http.maxHeadersCount = 0
     // Closes connections on which nothing moves, e.g. of a client that does not read its response.
     http.setTimeout(idleTimeout)
     const address = yield* Effect.acquireRelease(

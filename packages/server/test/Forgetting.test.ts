@@ -26,9 +26,10 @@ const rows = (path: string): Effect.Effect<Readonly<Record<string, number>>> =>
   })
 
 /** Trains, samples and finishes a session; returns its id. */
-const life = ({ model, post, result, session }: Raw.Raw, saves: boolean) =>
+const life = ({ ask, model, post, result, session }: Raw.Raw, saves: boolean) =>
   Effect.gen(function* () {
     const id = yield* session
+    yield* ask("PUT", `sessions/${id}/project`, { project_id: "p" })
     const modelId = yield* model(id)
     yield* post("forward_backward", Raw.pass(modelId, 1))
     // A refused number is stored, too.
@@ -94,6 +95,7 @@ describe("sessions that ended", () => {
       yield* Effect.sleep("3 hours")
       expect(yield* rows(dataDirectory)).toEqual({ checkpoint: 1, future: 0, meta: 1, model: 1 })
       expect((yield* ask("GET", `training_runs/${modelId}/checkpoints`)).body.checkpoints.length).toBe(1)
+      expect((yield* ask("GET", "training_runs?project_id=p")).body.training_runs.length).toBe(1)
       const session = yield* raw.session
       const path = `tinker://${modelId}/weights/kept`
       const load = { session_id: session, model_seq_id: 0, path, optimizer: true }

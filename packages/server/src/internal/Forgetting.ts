@@ -4,6 +4,7 @@
  */
 import * as Effect from "effect/Effect"
 import type { Core } from "./Core.ts"
+import { modelRow } from "./Models.ts"
 import type { Model, Session } from "./State.ts"
 
 const isOver = ({ endedAt }: Session, now: number, after: number): boolean =>
@@ -39,8 +40,22 @@ const unneededRuns = ({ state }: Core): ReadonlyArray<Model> => {
   )
 }
 
+/** Notes the project of a session in its runs, which may outlive it. */
+const keepProject = (core: Core, { models, projectId }: Session): Effect.Effect<void> =>
+  projectId === undefined
+    ? Effect.void
+    : Effect.forEach(
+        models.values(),
+        (model) => {
+          model.projectId = projectId
+          return Effect.ignore(core.store.put("model", model.id, modelRow(model)))
+        },
+        { discard: true },
+      )
+
 const forgetSession = (core: Core, session: Session): Effect.Effect<void> =>
   Effect.gen(function* () {
+    yield* keepProject(core, session)
     yield* Effect.ignore(core.store.dropSession(session.id, [...session.models.keys()], [...session.samplers.keys()]))
     for (const id of session.samplers.keys()) core.state.samplers.delete(id)
     core.state.sessions.delete(session.id)

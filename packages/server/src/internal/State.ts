@@ -116,8 +116,8 @@ export interface ModelRow {
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
   readonly createdAt: number
-  /** Only set for copied weights, whose run has no session. */
-  readonly projectId?: string | undefined
+  /** Only set for runs without a session: copied weights, and runs that outlived their session. */
+  projectId?: string | undefined
   /** The last sequence number that the snapshot covers; -1 if there is no snapshot. */
   snapshot: number
 }

@@ -174,10 +174,11 @@ const probe = (url: string) =>
       (worker) => Effect.promise(() => worker.terminate()),
     )
     yield* message(worker)
-    return Effect.suspend(() => {
+    const slowest = Effect.suspend(() => {
       worker.postMessage("slowest")
       return message<number>(worker)
     })
+    return { slowest }
   })
 
 const measure = (name: string, attack: Attack) =>
@@ -186,7 +187,7 @@ const measure = (name: string, attack: Attack) =>
     const at = yield* target(url)
     // The body is made here, before the measurement.
     const send = attack(at)
-    const slowestSoFar = yield* probe(url)
+    const health = yield* probe(url)
     const before = usage(pid)
     const start = performance.now()
     const reply = yield* send.pipe(
@@ -194,7 +195,7 @@ const measure = (name: string, attack: Attack) =>
       Effect.orElseSucceed(() => ({ status: 0, text: "" })),
     )
     const seconds = (performance.now() - start) / 1000
-    const slowest = yield* slowestSoFar
+    const slowest = yield* health.slowest
     const after = usage(pid)
     const isAlive = after !== undefined && !Number.isNaN(after.peak)
     yield* Console.log(

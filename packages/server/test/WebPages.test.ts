@@ -125,7 +125,7 @@ const flood = (port: number, head: string, bytes: number) =>
       socket.write(head)
       const chunk = Buffer.alloc(64 * 1024, 0x20)
       const more = () => {
-        while (reply === "" && socket.writable && socket.bytesWritten < bytes) if (!socket.write(chunk)) break
+        if (reply === "" && socket.writable && socket.bytesWritten < bytes && socket.write(chunk)) setImmediate(more)
       }
       socket.on("drain", more)
       more()

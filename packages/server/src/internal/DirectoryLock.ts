@@ -9,6 +9,7 @@ import type * as Scope from "effect/Scope"
 import { readFileSync, rmSync, writeFileSync } from "node:fs"
 import { hostname } from "node:os"
 import { join } from "node:path"
+import host from "node:process"
 import { ensureFile, fileMode } from "./PrivateFiles.ts"
 
 /** Reports that the lock could not be taken. */
@@ -33,7 +34,7 @@ const lock = async (directory: string) => {
     await client.execute("PRAGMA locking_mode = EXCLUSIVE")
     // The lock is taken by the first write and kept until the connection closes.
     await client.execute("PRAGMA user_version = 1")
-    writeFileSync(holderFile(directory), `process ${process.pid} on ${hostname()}\n`, { mode: fileMode })
+    writeFileSync(holderFile(directory), `process ${host.pid} on ${hostname()}\n`, { mode: fileMode })
     return client
   } catch (cause) {
     client.close()

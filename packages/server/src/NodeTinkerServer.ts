@@ -125,20 +125,25 @@ const readBody = (request: IncomingMessage, limit: number, share: BodyBudget.Sha
     request.on("close", () => resume(Effect.succeed({ _tag: "Gone" })))
   })
 
-/** How long the rest of a refused body is read and dropped: a connection that is cut may lose the response. */
+/** How long the rest of a refused body is read and dropped before the connection is cut. */
 const linger = 2000
 
 const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0
 
-/** Sends a response although the body has not been read, and closes the connection. */
+/**
+ * Sends a response although the body has not been read. The rest of the body is dropped, not cut off: a client that is
+ * still sending may lose the response together with the connection.
+ */
 const sendEarly = (request: IncomingMessage, response: ServerResponse, answer: Answer): Effect.Effect<void> => {
   if (!hasBody(request) || request.complete) return send(response, answer)
   return Effect.zipRight(
-    send(response, { ...answer, headers: { ...answer.headers, connection: "close" } }),
+    send(response, answer),
     Effect.sync(() => {
       const timer = setTimeout(() => request.socket.destroy(), linger)
-      request.socket.once("close", () => clearTimeout(timer))
+      const stop = () => clearTimeout(timer)
+      request.once("end", stop)
+      request.socket.once("close", stop)
       request.resume()
     }),
   )

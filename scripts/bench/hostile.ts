@@ -5,9 +5,10 @@
  *   npx -y pnpm@10.34.9 exec tsx scripts/bench/hostile.ts [bin.ts of another revision]
  */
 import { spawn } from "node:child_process"
-import { readFileSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { connect } from "node:net"
-import { resolve } from "node:path"
+import { tmpdir } from "node:os"
+import { join, resolve } from "node:path"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
 import { Worker } from "node:worker_threads"
@@ -22,9 +23,14 @@ const baseModel = "effect-tinker/valley-1.5m"
 const mebi = 2 ** 20
 
 const serve = Effect.gen(function* () {
+  const directory = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "bench-hostile-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
+  )
+  const options = ["--port", "0", "--api-key", "tml-a", "--data-dir", directory]
   const child = yield* Effect.acquireRelease(
     Effect.sync(() =>
-      spawn(process.execPath, ["--import", "tsx", bin, "serve", "--port", "0", "--api-key", "tml-a"], {
+      spawn(process.execPath, ["--import", "tsx", bin, "serve", ...options], {
         stdio: ["ignore", "pipe", "ignore"],
       }),
     ),
@@ -78,20 +84,20 @@ const target = (url: string): Effect.Effect<Target, unknown> =>
     return { url, modelId: `${session_id}:train:0` }
   })
 
-/** A pass of ordinary data, refused because of the last token: everything is decoded and nothing computed. */
-const ordinary = (modelId: string, data: number) => {
+/** A pass of ordinary data. With a last token outside the vocabulary, everything is decoded and nothing computed. */
+const ordinary = (modelId: string, data: number, lastToken = 1_000_000) => {
   const tokens = Array.from({ length: 256 }, (_, i) => 100 + (i % 200))
   const datum = (last: number) => ({
     modelInput: [...tokens, last],
     inputs: { targetTokens: [...tokens, 1], weights: [...tokens, 1].map(() => 0.5) },
   })
-  const all = Array.from({ length: data }, (_, i) => datum(i === data - 1 ? 1_000_000 : 1))
+  const all = Array.from({ length: data }, (_, i) => datum(i === data - 1 ? lastToken : 1))
   const batch = Either.getOrThrow(Loss.prepare(Loss.crossEntropy, all))
   return { modelId, seqId: 1, batch, forwardOnly: false }
 }
 
-const protobuf = (modelId: string, data: number) =>
-  Either.getOrThrow(ForwardBackward.toProtobuf(ordinary(modelId, data)))
+const protobuf = (modelId: string, data: number, lastToken?: number) =>
+  Either.getOrThrow(ForwardBackward.toProtobuf(ordinary(modelId, data, lastToken)))
 
 const emptyData = (modelId: string, bytes: number) =>
   Buffer.concat([protobuf(modelId, 1), Buffer.alloc(bytes, Buffer.from([0x1a, 0x00]))])
@@ -138,6 +144,8 @@ const attacks: Readonly<Record<string, Attack>> = {
     post(url, "create_session", `{${Array.from({ length: 80_000 }, (_, i) => `"k${i}":{}`).join()}}`),
   "protobuf, 1024 data, 4 MiB": pass((id) => protobuf(id, 1024), x),
   "protobuf, 7168 data, 28 MiB": pass((id) => protobuf(id, 7168), x),
+  "protobuf, 1024 data, 4 MiB, accepted": pass((id) => protobuf(id, 1024, 1), x),
+  "protobuf, 7168 data, 28 MiB, accepted": pass((id) => protobuf(id, 7168, 1), x),
   "JSON, 1024 data": pass((id) => JSON.stringify(Either.getOrThrow(ForwardBackward.toJson(ordinary(id, 1024))))),
   "12 uploads of 120 MiB without a key": ({ url }) => floods(url, 12, 120 * mebi),
 }

@@ -128,6 +128,9 @@ const readBody = (request: IncomingMessage, limit: number, share: BodyBudget.Sha
 /** How long the rest of a refused body is read and dropped before the connection is cut. */
 const linger = 2000
 
+/** The pause after each part of a refused body, so that dropping it costs little. */
+const dropPause = 5
+
 const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0
 
@@ -144,6 +147,10 @@ const sendEarly = (request: IncomingMessage, response: ServerResponse, answer: A
       const stop = () => clearTimeout(timer)
       request.once("end", stop)
       request.socket.once("close", stop)
+      request.on("data", () => {
+        request.pause()
+        setTimeout(() => request.resume(), dropPause)
+      })
       request.resume()
     }),
   )

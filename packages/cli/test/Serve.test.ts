@@ -53,6 +53,24 @@ const [steps, kills] = process.env["TINKER_TESTS"] === "all" ? [9, [3, 6]] : [5,
 
 describe("tinkerfx serve", () => {
   it.live(
+    "tinkerfx serve beyond loopback prints a new key and accepts no other",
+    () =>
+      Effect.gen(function* () {
+        const server = yield* Process.serve("--port", "0", "--host", "0.0.0.0")
+        const key = /^API key: (tml-[\w-]{32})$/.exec(server.lines()[0] ?? "")?.[1] ?? ""
+        const status = (key: string) =>
+          Effect.promise(async () => {
+            const headers = { "x-api-key": key }
+            return (await fetch(`http://127.0.0.1:${server.port}/api/v1/sessions`, { headers })).status
+          })
+        expect([yield* status(key), yield* status("tml-other")]).toEqual([200, 401])
+        const again = yield* Process.serve("--port", "0", "--host", "0.0.0.0", "--api-key", "tml-mine")
+        expect(again.lines().join()).not.toContain("API key")
+      }).pipe(Effect.scoped),
+    60_000,
+  )
+
+  it.live(
     "tinkerfx serve prints its URL, serves training, and exits with 0 on SIGTERM",
     () =>
       Effect.gen(function* () {

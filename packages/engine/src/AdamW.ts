@@ -31,6 +31,9 @@ const within = (value: number, name: string, ok: boolean, expected: string): num
   return value
 }
 
+/** Whether a number is still finite as float32, the precision of the weights. */
+const fits = (value: number): boolean => Number.isFinite(Math.fround(value))
+
 /**
  * Fills in the defaults and checks the values. Throws an `EngineError`.
  *
@@ -39,14 +42,15 @@ const within = (value: number, name: string, ok: boolean, expected: string): num
  */
 export const prepare = (params: AdamParams): { readonly [K in keyof AdamParams]-?: number } => {
   const notNegative = (value: number, name: string) =>
-    within(value, name, value >= 0 && value < Infinity, "a finite number of at least 0")
-  const beta = (value: number, name: string) => within(value, name, value >= 0 && value < 1, "0 <= beta < 1")
+    within(value, name, value >= 0 && fits(value), "a float32 of at least 0")
+  const beta = (value: number, name: string) =>
+    within(value, name, value >= 0 && Math.fround(value) < 1, "0 <= beta < 1 as float32")
   const eps = params.eps ?? 1e-12
   return {
     learningRate: notNegative(params.learningRate ?? 1e-4, "learningRate"),
     beta1: beta(params.beta1 ?? 0.9, "beta1"),
     beta2: beta(params.beta2 ?? 0.95, "beta2"),
-    eps: within(eps, "eps", eps > 0 && eps < Infinity, "a positive number"),
+    eps: within(eps, "eps", Math.fround(eps) > 0 && fits(eps), "a positive float32"),
     weightDecay: notNegative(params.weightDecay ?? 0, "weightDecay"),
     gradClipNorm: notNegative(params.gradClipNorm ?? 0, "gradClipNorm"),
   }

@@ -119,7 +119,7 @@ export interface Engine {
   ) => Result<Float32Array>
   /** Computes losses and adds the gradients to those of the adapter. */
   readonly forwardBackward: (id: string, data: ReadonlyArray<Losses.Datum>, loss: Losses.Loss) => Result<PassResult>
-  /** Updates the weights and clears the gradients. */
+  /** Updates the weights and clears the gradients. An update that is not finite changes neither weights nor moments. */
   readonly optimStep: (
     id: string,
     params: AdamW.AdamParams & { readonly type?: string | undefined },

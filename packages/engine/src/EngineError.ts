@@ -12,7 +12,7 @@ import * as Schema from "effect/Schema"
  * - `InvalidInput`: the request is invalid: a token outside the vocabulary, a bad length, a value that is not a number
  * - `Unsupported`: the request is valid, but not supported here
  * - `NotFound`: the adapter, file or directory does not exist
- * - `NotFinite`: the loss or the gradients are not finite; the weights are unchanged
+ * - `NotFinite`: the loss, the gradients or the updated weights are not finite; the weights are unchanged
  * - `OutOfMemory`: there is not enough memory; nothing has changed
  *
  * @since 0.1.0

@@ -18,6 +18,51 @@ const step = (engine: Engine.Engine, id: string, some = data) => {
   return metrics["loss:sum"]
 }
 
+describe("optimStep", () => {
+  const trained = () => {
+    const engine = Support.engine(model)
+    right(engine.createAdapter("a", { rank: 4, seed: 1 }))
+    step(engine, "a")
+    right(engine.forwardBackward("a", data, loss))
+    return { engine, state: () => right(engine.saveAdapter("a", { optimizer: true })) }
+  }
+
+  it("optimStep refuses values that are not finite or not positive as float32", () => {
+    const { engine, state } = trained()
+    const before = state()
+    for (const params of [
+      { learningRate: 1e39 },
+      { weightDecay: 1e39 },
+      { gradClipNorm: 1e39 },
+      { eps: 1e39 },
+      { eps: 1e-60 },
+      { beta1: 1 - 1e-12 },
+    ])
+      expect([params, rejection(engine.optimStep("a", params))]).toEqual([
+        params,
+        expect.stringMatching(`^InvalidInput: ${Object.keys(params)[0]}: expected .* float32`),
+      ])
+    expect(state()).toEqual(before)
+    expect(right(engine.optimStep("a", { learningRate: 1e-2 })).step).toBe(2)
+  })
+
+  it("an update that would not be finite changes neither weights nor moments nor the number of steps", () => {
+    for (const params of [
+      { learningRate: 3e38 },
+      { learningRate: 1e30, weightDecay: 1e30 },
+      { learningRate: 3e38, weightDecay: 3e38 },
+    ]) {
+      const { engine, state } = trained()
+      const before = state()
+      expect(rejection(engine.optimStep("a", params))).toMatch(/^NotFinite: the update is not finite/)
+      expect(state()).toEqual(before)
+      expect(right(engine.adapter("a")).steps).toBe(1)
+      step(engine, "a")
+      expect(right(engine.adapter("a")).steps).toBe(2)
+    }
+  })
+})
+
 describe("adapters", () => {
   it("a new adapter has no effect, and training reduces the loss", () => {
     const engine = Support.engine(model)

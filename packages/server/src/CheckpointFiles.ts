@@ -1,6 +1,6 @@
 /**
  * Stores weight files, either below a directory or in memory. On disk, a file is written under a temporary name,
- * flushed and renamed, so a file under its final name is always complete.
+ * flushed and renamed, so a file under its final name is always complete. Only the user of the process can read them.
  *
  * @since 0.1.0
  */
@@ -8,8 +8,9 @@ import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import { randomUUID } from "node:crypto"
 import { existsSync } from "node:fs"
-import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises"
+import { chmod, mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises"
 import { dirname, join } from "node:path"
+import { directoryMode, fileMode } from "./internal/PrivateFiles.ts"
 
 /**
  * Reports a weight file that could not be read, written, listed or removed.
@@ -88,10 +89,10 @@ const flushDirectory = async (path: string): Promise<void> => {
 const temporary = ".part-"
 
 const writeAtomically = async (path: string, bytes: Uint8Array): Promise<void> => {
-  await mkdir(dirname(path), { recursive: true })
+  await mkdir(dirname(path), { recursive: true, mode: directoryMode })
   const part = join(dirname(path), `${temporary}${randomUUID()}`)
   try {
-    const handle = await open(part, "wx")
+    const handle = await open(part, "wx", fileMode)
     try {
       await handle.writeFile(bytes)
       await handle.sync()
@@ -109,12 +110,16 @@ const writeAtomically = async (path: string, bytes: Uint8Array): Promise<void> =
 const namesIn = async (path: string): Promise<ReadonlyArray<string>> =>
   existsSync(path) ? (await readdir(path)).map(decodeURIComponent) : []
 
-/** Removes temporary files that a killed process left behind. */
-const removeTemporaryFiles = async (root: string): Promise<void> => {
-  await mkdir(root, { recursive: true })
-  for (const entry of await readdir(root, { recursive: true, withFileTypes: true }))
-    if (entry.isFile() && entry.name.startsWith(temporary))
-      await rm(join(entry.parentPath, entry.name), { force: true })
+/** Removes temporary files that a killed process left behind, and makes everything else private. */
+const tidy = async (root: string): Promise<void> => {
+  await mkdir(root, { recursive: true, mode: directoryMode })
+  await chmod(root, directoryMode)
+  for (const entry of await readdir(root, { recursive: true, withFileTypes: true })) {
+    const path = join(entry.parentPath, entry.name)
+    if (entry.isFile() && entry.name.startsWith(temporary)) await rm(path, { force: true })
+    else if (entry.isFile()) await chmod(path, fileMode)
+    else if (entry.isDirectory()) await chmod(path, directoryMode)
+  }
 }
 
 /**
@@ -131,7 +136,7 @@ export const directory = (root: string): Effect.Effect<Service, FileError> => {
       catch: (cause) => new FileError({ key: textOf(key), cause }),
     })
   return Effect.as(
-    attempt([], () => removeTemporaryFiles(root)),
+    attempt([], () => tidy(root)),
     {
       write: (key, bytes) => Effect.uninterruptible(attempt(key, (path) => writeAtomically(path, bytes))),
       read: (key) => attempt(key, (path) => readFile(path)),

@@ -24,12 +24,21 @@ export interface ServerOptions {
   readonly dataDirectory?: string | undefined
   /** Time without any request after which a session and its models expire. Default: 5 minutes. */
   readonly sessionTimeout?: Duration.DurationInput | undefined
+  /** How long results can be retrieved after their session ended. Default: 1 hour. */
+  readonly resultRetention?: Duration.DurationInput | undefined
+  /**
+   * How long a session is known after it ended. Its runs without checkpoints are then forgotten, too; checkpoints, their
+   * runs, usage and the audit log stay. Default: 7 days.
+   */
+  readonly sessionRetention?: Duration.DurationInput | undefined
   /** How long a poll is held open, less than 45 seconds. Default: 30 seconds. */
   readonly hold?: Duration.DurationInput | undefined
   /** How long a request waits for a missing one with a smaller sequence number. Default: 5 minutes. */
   readonly gapTimeout?: Duration.DurationInput | undefined
   /** Maximum number of queued and running samples per key; more are answered with 429. Default: 4096. */
   readonly maxQueuedSamples?: number | undefined
+  /** Maximum size of all passes that were accepted but not run; more are answered with 429. Default: 512 MiB. */
+  readonly maxQueuedBytes?: number | undefined
   /** Number of updates after which a model is written to disk; a restart repeats at most this many. Default: 20. */
   readonly snapshotEvery?: number | undefined
   /** Size above which clients are sent only the size of a result first, if they support it. Default: 16 MiB. */
@@ -53,9 +62,12 @@ export interface Settings {
   readonly jwt: number | undefined
   readonly dataDirectory: string | undefined
   readonly sessionTimeout: number
+  readonly resultRetention: number
+  readonly sessionRetention: number
   readonly hold: number
   readonly gapTimeout: number
   readonly maxQueuedSamples: number
+  readonly maxQueuedBytes: number
   readonly snapshotEvery: number
   readonly metadataAbove: number
   readonly resultsInMemory: number
@@ -75,9 +87,12 @@ export const settings = (options: ServerOptions): Settings => ({
   jwt: options.jwt === undefined ? undefined : Math.max(600_000, Duration.toMillis(options.jwt)),
   dataDirectory: options.dataDirectory,
   sessionTimeout: Duration.toMillis(options.sessionTimeout ?? "5 minutes"),
+  resultRetention: Duration.toMillis(options.resultRetention ?? "1 hour"),
+  sessionRetention: Duration.toMillis(options.sessionRetention ?? "7 days"),
   hold: Math.min(Duration.toMillis(options.hold ?? "30 seconds"), 44_000),
   gapTimeout: Duration.toMillis(options.gapTimeout ?? "5 minutes"),
   maxQueuedSamples: options.maxQueuedSamples ?? 4096,
+  maxQueuedBytes: options.maxQueuedBytes ?? 512 * 2 ** 20,
   snapshotEvery: options.snapshotEvery ?? 20,
   metadataAbove: options.metadataAbove ?? 16 * 2 ** 20,
   resultsInMemory: options.resultsInMemory ?? 32 * 2 ** 20,

@@ -15,8 +15,9 @@ import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
-import { mkdirSync } from "node:fs"
 import { join } from "node:path"
+import * as DirectoryLock from "./internal/DirectoryLock.ts"
+import * as PrivateFiles from "./internal/PrivateFiles.ts"
 
 /**
  * Reports a failed store operation, e.g. because the disk is full or the data was written by a newer version.
@@ -149,6 +150,12 @@ export interface Service {
   /** Deletes the bodies of a lane's finished requests, up to and including a sequence number. */
   readonly dropBodies: (lane: string, upTo: number) => Effect.Effect<void, StoreError>
   readonly dropFutures: (sessionId: string) => Effect.Effect<void, StoreError>
+  /** Deletes a session with its samplers and the refused numbers of its models. Models stay. */
+  readonly dropSession: (
+    sessionId: string,
+    modelIds: ReadonlyArray<string>,
+    samplerIds: ReadonlyArray<string>,
+  ) => Effect.Effect<void, StoreError>
   readonly usage: (owner: string) => Effect.Effect<ReadonlyArray<UsageRow>, StoreError>
   readonly audit: (owner: string) => Effect.Effect<ReadonlyArray<AuditRow>, StoreError>
   readonly record: (row: AuditRow) => Effect.Effect<void, StoreError>
@@ -301,6 +308,17 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
         ),
       dropFutures: (sessionId) =>
         Effect.asVoid(toStoreError("delete futures")(sql`DELETE FROM futures WHERE session_id = ${sessionId}`)),
+      dropSession: (sessionId, modelIds, samplerIds) =>
+        batch("delete a session", [
+          { sql: "DELETE FROM things WHERE kind = 'session' AND id = ?", args: [sessionId] },
+          { sql: "DELETE FROM futures WHERE session_id = ?", args: [sessionId] },
+          ...samplerIds.map((id) => ({ sql: "DELETE FROM things WHERE kind = 'sampler' AND id = ?", args: [id] })),
+          // The keys of refused numbers are `model#number`, and "$" is the character after "#".
+          ...modelIds.map((id) => ({
+            sql: "DELETE FROM things WHERE kind = 'refused' AND id > ? AND id < ?",
+            args: [`${id}#`, `${id}$`],
+          })),
+        ]),
       usage: (owner) =>
         toStoreError("read the usage")(
           sql<Record<string, unknown>>`SELECT * FROM usage WHERE owner = ${owner} ORDER BY bucket, session_id, kind`,
@@ -339,19 +357,32 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
     }
   })
 
+/** Creates the directory, locks it and makes the database private, with the files that SQLite keeps beside it. */
+const prepareDirectory = (directory: string): Effect.Effect<void, StoreError, Scope.Scope> => {
+  const attempt = (operation: string, run: () => void) =>
+    Effect.try({ try: run, catch: (cause) => new StoreError({ operation, cause }) })
+  const database = join(directory, "tinker.db")
+  return attempt("create its directory", () => PrivateFiles.ensureDirectory(directory)).pipe(
+    Effect.zipRight(DirectoryLock.acquire(directory)),
+    Effect.catchTag("LockError", (cause) => new StoreError({ operation: "be opened", cause })),
+    Effect.zipRight(
+      attempt("create its file", () => {
+        PrivateFiles.ensureFile(database)
+        for (const suffix of ["-wal", "-shm"]) PrivateFiles.restrict(`${database}${suffix}`)
+      }),
+    ),
+  )
+}
+
 /**
- * Opens the store in a file of the directory, or in memory.
+ * Opens the store in a file of the directory, or in memory. Fails if another server uses the directory.
  *
  * @since 0.1.0
  * @category constructors
  */
 export const open = (directory: string | undefined): Effect.Effect<Service, StoreError, Scope.Scope> =>
   Effect.gen(function* () {
-    if (directory !== undefined)
-      yield* Effect.try({
-        try: () => mkdirSync(directory, { recursive: true, mode: 0o700 }),
-        catch: (cause) => new StoreError({ operation: "create its directory", cause }),
-      })
+    if (directory !== undefined) yield* prepareDirectory(directory)
     const url = directory === undefined ? ":memory:" : `file:${join(directory, "tinker.db")}`
     const client = yield* Effect.acquireRelease(
       Effect.try({

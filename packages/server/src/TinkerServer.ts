@@ -18,8 +18,10 @@ import { randomBytes } from "node:crypto"
 import { join } from "node:path"
 import * as CheckpointFiles from "./CheckpointFiles.ts"
 import * as Auth from "./internal/Auth.ts"
-import { type Call, json, type Route } from "./internal/Call.ts"
+import * as BodyRules from "./internal/BodyRules.ts"
+import { type Call, json, makeCall, type Route } from "./internal/Call.ts"
 import type { Core } from "./internal/Core.ts"
+import { forget } from "./internal/Forgetting.ts"
 import * as Models from "./internal/Models.ts"
 import { recover } from "./internal/Recovery.ts"
 import { asOpenAi, Refusal } from "./internal/Refusal.ts"
@@ -34,12 +36,39 @@ import { type ServerOptions, settings } from "./ServerOptions.ts"
 import * as Store from "./Store.ts"
 
 /**
+ * A request before its body.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Head = Omit<Request, "body">
+
+/**
+ * The decision about a request, made before its body is read.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Admission =
+  | { readonly _tag: "Refused"; readonly answer: Answer }
+  | {
+      readonly _tag: "Admitted"
+      /** The size up to which the body is worth reading; a larger one is answered with 413. */
+      readonly maxBodyBytes: number
+      readonly answer: (body: Uint8Array) => Effect.Effect<Answer>
+    }
+
+/**
  * A Tinker server.
  *
  * @since 0.1.0
  * @category models
  */
 export interface Service {
+  /** Whether clients need an API key. */
+  readonly requiresKey: boolean
+  /** Checks path, key, content type and length of a request, so that the body of a refused one need not be read. */
+  readonly admit: (head: Head) => Effect.Effect<Admission>
   /** Answers a request. Failures and defects become error responses. */
   readonly handle: (request: Request) => Effect.Effect<Answer>
 }
@@ -84,7 +113,22 @@ const find = (
 const refused = (refusal: Refusal, root: Route["endpoint"]["root"]): Answer =>
   json(root === "oai/api/v1" ? asOpenAi(refusal) : { detail: refusal.detail }, refusal.status, refusal.headers)
 
-/** Expires inactive sessions and checkpoints, and deletes the results of sessions that ended long ago. */
+const reportDefect = ({ method, path }: Head, defect: unknown): Effect.Effect<Answer> =>
+  Effect.as(
+    Effect.logError(`${method} ${path.split("?")[0]} failed with a defect`, Cause.die(defect)),
+    json({ detail: "Internal error" }, 500),
+  )
+
+/** Converts failures and defects to responses. */
+const guard =
+  (head: Head, root: Route["endpoint"]["root"]) =>
+  (answer: Effect.Effect<Answer, Refusal>): Effect.Effect<Answer> =>
+    answer.pipe(
+      Effect.catchTag("Refusal", (refusal) => Effect.succeed(refused(refusal, root))),
+      Effect.catchAllDefect((defect) => reportDefect(head, defect)),
+    )
+
+/** Expires inactive sessions and checkpoints, and forgets sessions that ended long ago. */
 const sweep = (core: Core): Effect.Effect<void> =>
   Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
@@ -94,20 +138,10 @@ const sweep = (core: Core): Effect.Effect<void> =>
     for (const row of core.state.checkpoints.values())
       if (row.expiresAt !== undefined && row.expiresAt <= now)
         yield* Effect.ignore(Models.removeCheckpoint(core, row, "checkpoint_expired"))
-    for (const session of core.state.sessions.values()) {
-      // Each session only once: their number keeps growing.
-      if (session.resultsDropped || session.endedAt === undefined || now - session.endedAt <= resultRetention) continue
-      session.resultsDropped = true
-      yield* Effect.ignore(core.store.dropFutures(session.id))
-      for (const future of core.state.futures.values())
-        if (future.sessionId === session.id) core.state.futures.delete(future.id)
-    }
+    yield* forget(core, now)
   })
 
-/** How long results can be retrieved after their session ended. */
-const resultRetention = 3_600_000
-
-/** Loads the secret that signs tokens and URLs; created together with the data. */
+/** Loads the secret from which the signing keys are derived; created together with the data. */
 const secretOf = (store: Store.Service): Effect.Effect<Uint8Array, Store.StoreError> =>
   Effect.gen(function* () {
     const [known] = (yield* store.all("meta")) as ReadonlyArray<{ readonly secret: string }>
@@ -140,37 +174,40 @@ export const make = (
           : yield* CheckpointFiles.directory(join(dataDirectory, "files")),
       host: yield* ModelHost,
       scope: yield* Effect.scope,
-      secret: yield* secretOf(store),
+      secrets: Auth.secretsOf(yield* secretOf(store)),
     }
     yield* recover(core)
     yield* Effect.forkScoped(Effect.repeat(sweep(core), Schedule.spaced("5 seconds")))
     const routes = [...sessions(core), ...training(core), ...sampling(core), ...management(core), ...chat(core)]
 
-    const handle: Service["handle"] = (request) =>
-      Effect.gen(function* () {
-        const [path = "", search = ""] = request.path.split("?")
-        const { params, route } = yield* find(routes, request.method, path)
+    const admit: Service["admit"] = (head) => {
+      const [path = "", search = ""] = head.path.split("?")
+      const guarded = guard(head, rootOf(path).root)
+      return Effect.gen(function* () {
+        const { params, route } = yield* find(routes, head.method, path)
         const now = yield* Clock.currentTimeMillis
-        const owner = route.open === true ? Auth.sharedOwner : yield* Auth.authorize(core, request.headers, now)
-        return yield* route.answer({
-          request,
-          owner,
-          now,
-          params,
-          query: Object.fromEntries(new URLSearchParams(search)),
-        })
+        const owner = route.open === true ? Auth.sharedOwner : yield* Auth.authorize(core, head.headers, now)
+        const maxBodyBytes = yield* BodyRules.check(head, route)
+        const query = Object.fromEntries(new URLSearchParams(search))
+        const answer = (body: Uint8Array) =>
+          guarded(
+            Effect.flatMap(BodyRules.checkSize(body.length, maxBodyBytes), () =>
+              route.answer(makeCall({ request: { ...head, body }, owner, now, params, query })),
+            ),
+          )
+        return { _tag: "Admitted", maxBodyBytes, answer } satisfies Admission
       }).pipe(
-        Effect.catchTag("Refusal", (refusal) =>
-          Effect.succeed(refused(refusal, rootOf(request.path.split("?")[0] ?? "").root)),
-        ),
-        Effect.catchAllDefect((defect) =>
-          Effect.as(
-            Effect.logError(`${request.method} ${request.path.split("?")[0]} failed with a defect`, Cause.die(defect)),
-            json({ detail: "Internal error" }, 500),
-          ),
-        ),
+        Effect.catchTag("Refusal", (refusal) => Effect.fail(refused(refusal, rootOf(path).root))),
+        Effect.catchAllDefect((defect) => Effect.flatMap(reportDefect(head, defect), Effect.fail)),
+        Effect.catchAll((answer) => Effect.succeed<Admission>({ _tag: "Refused", answer })),
       )
-    return { handle }
+    }
+
+    const handle: Service["handle"] = (request) =>
+      Effect.flatMap(admit(BodyRules.headOf(request)), (admission) =>
+        admission._tag === "Refused" ? Effect.succeed(admission.answer) : admission.answer(request.body),
+      )
+    return { requiresKey: core.settings.apiKeys.length > 0, admit, handle }
   })
 
 /**

@@ -154,8 +154,8 @@ describe("compatibility with the official SDK", () => {
       const reply = yield* Effect.async<string>((resume) => {
         const socket = connect(port, "127.0.0.1", () =>
           socket.write(
-            `POST /api/v1/create_model HTTP/1.1\r\nhost: x\r\nx-api-key: tml-a\r\naccept-encoding: gzip, zstd\r\n` +
-              `connection: close\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+            `POST /api/v1/create_model HTTP/1.1\r\nhost: localhost\r\nx-api-key: tml-a\r\naccept-encoding: gzip, zstd\r\n` +
+              `connection: close\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
           ),
         )
         let all = ""

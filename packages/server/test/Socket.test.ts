@@ -59,12 +59,15 @@ describe("NodeTinkerServer", () => {
   it.live("NodeTinkerServer refuses a body larger than maxBodyBytes, with and without content-length", () =>
     Effect.gen(function* () {
       const { port } = yield* listen({ maxBodyBytes: 1000 })
-      const reply = yield* raw(port, "POST /api/v1/telemetry HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n")
+      const reply = yield* raw(
+        port,
+        "POST /api/v1/telemetry HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n",
+      )
       expect(reply).toMatch(/^HTTP\/1\.1 413 [^]*content-length: \d+[^]*exceeds 1000 bytes/)
       const chunk = `${(600).toString(16)}\r\n${"x".repeat(600)}\r\n`
       const chunked = yield* raw(
         port,
-        `POST /api/v1/telemetry HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n${chunk}${chunk}`,
+        `POST /api/v1/telemetry HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n${chunk}${chunk}`,
       )
       expect(chunked).toContain("413")
     }).pipe(Effect.scoped),
@@ -74,9 +77,12 @@ describe("NodeTinkerServer", () => {
     Effect.gen(function* () {
       const { port } = yield* listen({ maxHeaderBytes: 2000, requestTimeout: "400 millis" })
       expect(yield* raw(port, `GET /api/v1/healthz HTTP/1.1\r\nx-large: ${"x".repeat(5000)}\r\n\r\n`)).toContain("431")
-      expect(yield* raw(port, "POST /api/v1/telemetry HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")).toContain(
-        "408",
-      )
+      expect(
+        yield* raw(
+          port,
+          "POST /api/v1/telemetry HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\nabc",
+        ),
+      ).toContain("408")
     }).pipe(Effect.scoped),
   )
 

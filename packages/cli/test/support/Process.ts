@@ -14,6 +14,8 @@ export class NotServed extends Data.TaggedError("NotServed")<{ readonly message:
 export interface Served {
   readonly url: string
   readonly port: number
+  /** Returns the lines printed so far. */
+  readonly lines: () => ReadonlyArray<string>
   /** Sends a signal and returns the exit code, or the signal that terminated the process. */
   readonly end: (signal: NodeJS.Signals) => Effect.Effect<number | string>
 }
@@ -52,9 +54,12 @@ const listening = (child: Effect.Effect.Success<ReturnType<typeof started>>): Ef
 export const serve = (...args: ReadonlyArray<string>): Effect.Effect<Served, NotServed, Scope.Scope> =>
   Effect.gen(function* () {
     const child = yield* started([], args)
+    let output = ""
+    child.stdout.on("data", (part) => (output += String(part)))
     const url = yield* listening(child)
     return {
       url,
+      lines: () => output.trim().split("\n"),
       port: Number(new URL(url).port),
       end: (signal) => Effect.suspend(() => (child.kill(signal), ended(child))),
     }

@@ -3,6 +3,7 @@ import { EngineError } from "../EngineError.ts"
 import type { Prepared } from "../Losses.ts"
 import type * as AdamW from "../AdamW.ts"
 import type { Adapter } from "./Adapter.ts"
+import type { Memory } from "./Memory.ts"
 import { type Model, pass } from "./Transformer.ts"
 
 /** The output of one datum, with `columns` values per token. */
@@ -168,6 +169,7 @@ export const step = (
       problem: "the gradients are not finite; they were cleared and the weights are unchanged",
     })
   }
+  const before = stateOf(memory, adapter)
   const clip = gradClipNorm > 0 ? Math.min(1, gradClipNorm / (gradNorm + 1e-6)) : 1
   adapter.steps += 1
   const rate = learningRate / (1 - beta1 ** adapter.steps)
@@ -189,5 +191,31 @@ export const step = (
     eps,
   )
   adapter.zeroGradients()
+  if (!isFinite(memory, adapter)) {
+    restoreState(memory, adapter, before)
+    throw new EngineError({
+      reason: "NotFinite",
+      problem: "the update is not finite; the gradients were cleared, and the weights and moments are unchanged",
+    })
+  }
   return { gradNorm }
 }
+
+interface State {
+  readonly steps: number
+  readonly blocks: ReadonlyArray<{ readonly at: number; readonly values: Float32Array }>
+}
+
+/** Copies the weights, the moments and the number of steps. */
+const stateOf = ({ floats }: Memory, { first, layout, parameters, second, steps }: Adapter): State => ({
+  steps,
+  blocks: [parameters, first, second].map((at) => ({ at, values: floats.slice(at, at + layout.size) })),
+})
+
+const restoreState = ({ floats }: Memory, adapter: Adapter, { blocks, steps }: State): void => {
+  adapter.steps = steps
+  for (const { at, values } of blocks) floats.set(values, at)
+}
+
+const isFinite = ({ kernel }: Memory, { first, layout, parameters, second }: Adapter): boolean =>
+  [parameters, first, second].every((at) => Number.isFinite(kernel.sumOfSquares(layout.size, at)))

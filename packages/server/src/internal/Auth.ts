@@ -3,8 +3,8 @@
  */
 import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
-import { createHash, createHmac, timingSafeEqual } from "node:crypto"
-import type { Core } from "./Core.ts"
+import { createHash, createHmac, hkdfSync, timingSafeEqual } from "node:crypto"
+import type { Core, Secrets } from "./Core.ts"
 import { type Refusal, refuse } from "./Refusal.ts"
 
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest()
@@ -18,11 +18,21 @@ const ownerOfKey = (key: string): string => `key-${digest(key).toString("hex").s
 const isKnown = ({ settings }: Core, key: string): boolean =>
   settings.apiKeys.reduce((known, one) => timingSafeEqual(digest(Redacted.value(one)), digest(key)) || known, false)
 
-export const sign = ({ secret }: Pick<Core, "secret">, text: string): string =>
+export const sign = (secret: Uint8Array, text: string): string =>
   createHmac("sha256", secret).update(text).digest("base64url")
 
-export const isSigned = (core: Pick<Core, "secret">, text: string, signature: string): boolean =>
-  timingSafeEqual(digest(sign(core, text)), digest(signature))
+/** Checks a signature, in constant time. */
+export const isSigned = (secret: Uint8Array, text: string, signature: string): boolean =>
+  timingSafeEqual(digest(sign(secret, text)), digest(signature))
+
+const derive = (secret: Uint8Array, purpose: string): Uint8Array =>
+  new Uint8Array(hkdfSync("sha256", secret, new Uint8Array(0), purpose, 32))
+
+/** Derives the key of each purpose from the stored secret. */
+export const secretsOf = (secret: Uint8Array): Secrets => ({
+  tokens: derive(secret, "tokens"),
+  urls: derive(secret, "urls"),
+})
 
 const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url")
 
@@ -36,12 +46,12 @@ export const issueToken = (core: Core, owner: string, expires: number, id: strin
     jti: id,
   }
   const text = `${part({ alg: "HS256", typ: "JWT" })}.${part(claims)}`
-  return `${text}.${sign(core, text)}`
+  return `${text}.${sign(core.secrets.tokens, text)}`
 }
 
 const ownerOfToken = (core: Core, token: string, now: number): string | undefined => {
   const [header = "", claims = "", signature = ""] = token.split(".")
-  if (!isSigned(core, `${header}.${claims}`, signature)) return undefined
+  if (!isSigned(core.secrets.tokens, `${header}.${claims}`, signature)) return undefined
   try {
     const { exp, sub } = JSON.parse(Buffer.from(claims, "base64url").toString())
     return typeof exp === "number" && now < exp * 1000 ? String(sub).replace("tml:user:", "") : undefined

@@ -6,6 +6,7 @@ import type * as Endpoint from "effect-tinker/protocol/Endpoint"
 import type { Answer, Request } from "effect-tinker/protocol/Exchange"
 import * as Routing from "effect-tinker/protocol/Routing"
 import * as Schema from "effect/Schema"
+import * as JsonScan from "./JsonScan.ts"
 import { invalid, Refusal } from "./Refusal.ts"
 
 export interface Call {
@@ -14,6 +15,20 @@ export interface Call {
   readonly now: number
   readonly params: Readonly<Record<string, string>>
   readonly query: Readonly<Record<string, string>>
+  /** Parses the body as JSON, once. */
+  readonly json: () => Either.Either<JsonBody, Refusal>
+}
+
+/** A parsed body. */
+export interface JsonBody {
+  readonly value: unknown
+  /** Whether every problem of the body may be reported; a body with many values may have too many. */
+  readonly isSmall: boolean
+}
+
+export const makeCall = (parts: Omit<Call, "json">): Call => {
+  let parsed: Either.Either<JsonBody, Refusal> | undefined
+  return { ...parts, json: () => (parsed ??= parseJson(parts.request)) }
 }
 
 export interface Route {
@@ -25,6 +40,8 @@ export interface Route {
   }
   /** Whether no authentication is required. */
   readonly open?: boolean
+  /** Whether the request is a pass, which is the only large one and may be protobuf. */
+  readonly isPass?: boolean
   readonly answer: (call: Call) => Effect.Effect<Answer, Refusal>
 }
 
@@ -43,26 +60,56 @@ export const events = (body: Stream.Stream<Uint8Array>): Answer => ({
 export const isProtobuf = ({ headers }: Request): boolean =>
   headers["content-type"]?.startsWith("application/x-protobuf") === true
 
-/** Parses the body as JSON; an empty body becomes an empty object. */
-export const jsonOf = ({ request }: Pick<Call, "request">): Either.Either<unknown, Refusal> => {
-  const { body, headers } = request
-  const encoding = headers["content-encoding"] ?? "identity"
-  if (encoding !== "identity")
-    return Either.left(new Refusal({ status: 415, detail: `unsupported content-encoding: ${encoding}` }))
-  if (body.length === 0) return Either.right({})
-  if (isProtobuf(request))
-    return Either.left(new Refusal({ status: 415, detail: "expected application/json, got application/x-protobuf" }))
+export const unreadable = (message: string): Refusal =>
+  new Refusal({ status: 422, detail: [{ type: "json_invalid", loc: ["body"], msg: message, input: null }] })
+
+const utf8 = new TextDecoder("utf-8", { fatal: true })
+
+/** Parses JSON text. */
+export const parseText = (bytes: Uint8Array): Either.Either<unknown, Refusal> => {
   try {
-    return Either.right(JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body)))
+    return Either.right(JSON.parse(utf8.decode(bytes)))
   } catch (cause) {
-    return Either.left(
-      new Refusal({
-        status: 422,
-        detail: [{ type: "json_invalid", loc: ["body"], msg: `JSON decode error: ${String(cause)}`, input: null }],
-      }),
-    )
+    return Either.left(unreadable(`JSON decode error: ${String(cause).slice(0, 200)}`))
   }
 }
+
+/** The deepest body that is read, and the largest one apart from the data of a pass. */
+export const jsonLimits: JsonScan.Limits = { depth: 64, values: 262_144, structures: 32_768 }
+
+/** Up to this many values, every problem of a body is reported; otherwise only the first. */
+const few = 4096
+
+export const checkEncoding = ({ headers }: Request): Either.Either<void, Refusal> => {
+  const encoding = headers["content-encoding"] ?? "identity"
+  return encoding === "identity"
+    ? Either.void
+    : Either.left(new Refusal({ status: 415, detail: `unsupported content-encoding: ${encoding.slice(0, 80)}` }))
+}
+
+/** Parses the body as JSON; an empty body becomes an empty object. */
+const parseJson = (request: Request): Either.Either<JsonBody, Refusal> =>
+  Either.gen(function* () {
+    const { body } = request
+    yield* checkEncoding(request)
+    if (body.length === 0) return { value: {}, isSmall: true }
+    if (isProtobuf(request))
+      return yield* Either.left(
+        new Refusal({ status: 415, detail: "expected application/json, got application/x-protobuf" }),
+      )
+    return yield* parseMeasured(body)
+  })
+
+/** Parses JSON text if it is within the limits. */
+export const parseMeasured = (bytes: Uint8Array): Either.Either<JsonBody, Refusal> => {
+  const { problem, values } = JsonScan.measure(bytes, jsonLimits)
+  return problem === undefined
+    ? Either.map(parseText(bytes), (value) => ({ value, isSmall: values <= few }))
+    : Either.left(unreadable(`the body has ${problem}`))
+}
+
+export const jsonOf = (call: Pick<Call, "json">): Either.Either<unknown, Refusal> =>
+  Either.map(call.json(), ({ value }) => value)
 
 /** Query parameters that are parsed as numbers. */
 const numeric = new Set(["limit", "offset"])
@@ -75,13 +122,15 @@ const queryOf = (query: Call["query"]): Readonly<Record<string, unknown>> =>
 /** Decodes path, query and body by the schemas of an endpoint into its input. */
 export const read = <I>(endpoint: Endpoint.Endpoint<I, unknown>, call: Call): Either.Either<I, Refusal> =>
   Either.gen(function* () {
-    const part = (schema: Schema.Schema.AnyNoContext | undefined, value: unknown, where: "path" | "query" | "body") =>
+    const part = (schema: Schema.Schema.AnyNoContext | undefined, value: unknown, options: Routing.ReadOptions) =>
       schema === undefined
         ? Either.right({})
-        : Either.mapLeft(Routing.read<object, unknown>(schema, value, { where }), invalid)
-    const params = yield* part(endpoint.params, call.params, "path")
-    const query = yield* part(endpoint.query, queryOf(call.query), "query")
-    const body = endpoint.body.kind === "json" ? yield* part(endpoint.body.schema, yield* jsonOf(call), "body") : {}
+        : Either.mapLeft(Routing.read<object, unknown>(schema, value, options), invalid)
+    const params = yield* part(endpoint.params, call.params, { where: "path" })
+    const query = yield* part(endpoint.query, queryOf(call.query), { where: "query" })
+    if (endpoint.body.kind !== "json") return { ...params, ...query } as I
+    const { isSmall, value } = yield* call.json()
+    const body = yield* part(endpoint.body.schema, value, { where: "body", onlyFirst: !isSmall })
     return { ...params, ...query, ...body } as I
   })
 

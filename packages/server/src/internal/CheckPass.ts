@@ -3,7 +3,7 @@ import * as Either from "effect/Either"
 import type { ModelInput } from "effect-tinker/ModelInput"
 import type { PassRequest } from "effect-tinker/protocol/PassRequest"
 import * as TensorData from "effect-tinker/TensorData"
-import type { BaseModel, Example, Pass, Tensor } from "../ModelHost.ts"
+import type { BaseModel, Example, Tensor } from "../ModelHost.ts"
 import { bad, type Refusal } from "./Refusal.ts"
 
 type Checked<A> = Either.Either<A, Refusal>
@@ -22,6 +22,10 @@ const outside = (tokens: ArrayLike<number>, vocabSize: number): number => {
  */
 export const tokensOf = (input: ModelInput, model: BaseModel, field: string): Checked<Int32Array> => {
   const length = input.chunks.reduce((sum, chunk) => sum + (chunk.type === "encoded_text" ? chunk.tokens.length : 0), 0)
+  if (length > model.maxContextLength)
+    return Either.left(
+      bad(field, `${length} tokens exceed the context length of ${model.name} (${model.maxContextLength})`),
+    )
   const tokens = new Int32Array(length)
   let at = 0
   for (const [i, chunk] of input.chunks.entries()) {
@@ -38,14 +42,15 @@ export const tokensOf = (input: ModelInput, model: BaseModel, field: string): Ch
     tokens.set(chunk.tokens, at)
     at += chunk.tokens.length
   }
-  if (length === 0) return Either.left(bad(field, "is empty"))
-  return length <= model.maxContextLength
-    ? Either.right(tokens)
-    : Either.left(bad(field, `${length} tokens exceed the context length of ${model.name} (${model.maxContextLength})`))
+  return length === 0 ? Either.left(bad(field, "is empty")) : Either.right(tokens)
 }
 
-const dense = (tensor: TensorData.TensorData, field: string): Checked<Tensor> => {
+const dense = (tensor: TensorData.TensorData, field: string, bytes: number): Checked<Tensor> => {
   const { data, shape = [data.length], sparse } = tensor
+  // A sparse tensor of a few bytes can stand for gigabytes of zeros. The targets, which it goes with, are not sparse.
+  const size = shape.reduce((product, length) => product * length, 1)
+  if (sparse !== undefined && size > Math.max(bytes, 1024))
+    return Either.left(bad(field, `${size} elements are too many for a datum of ${bytes} bytes`))
   // Most tensors need no conversion.
   if (sparse === undefined && !(data instanceof BigInt64Array)) return Either.right({ data, shape })
   return Either.mapBoth(TensorData.toNumbers(tensor, field), {
@@ -86,16 +91,17 @@ const perTarget = new Set([
   "sequence_ratio_mask",
 ])
 
-const exampleOf = (
+/** Checks a datum of the given number of bytes. */
+export const exampleOf = (
   { input, inputs }: PassRequest["data"][number],
   loss: string,
   model: BaseModel,
-  field: string,
+  { bytes, field }: { readonly bytes: number; readonly field: string },
 ): Checked<Example> =>
   Either.gen(function* () {
     const tokens = yield* tokensOf(input, model, `${field}.model_input`)
     const read: Record<string, Tensor> = {}
-    for (const [name, tensor] of inputs) read[name] = yield* dense(tensor, `${field}.loss_fn_inputs.${name}`)
+    for (const [name, tensor] of inputs) read[name] = yield* dense(tensor, `${field}.loss_fn_inputs.${name}`, bytes)
     const at = (name: string) => `${field}.loss_fn_inputs.${name}`
     for (const name of ["target_tokens", ...(required[loss] ?? [])])
       if (read[name] === undefined) return yield* Either.left(bad(at(name), `is required by ${loss}`))
@@ -130,15 +136,11 @@ const exampleOf = (
     return { tokens, inputs: read }
   })
 
-export const check = (request: PassRequest, model: BaseModel): Checked<Pass> =>
-  Either.gen(function* () {
-    const { config, data, forwardOnly, loss } = request
-    if (!model.losses.includes(loss))
-      return yield* Either.left(
-        bad("loss_fn", `"${loss}" is not supported; available losses: ${model.losses.join(", ")}`),
-      )
-    if (data.length === 0) return yield* Either.left(bad("data", "is empty"))
-    const examples: Array<Example> = []
-    for (const [i, datum] of data.entries()) examples.push(yield* exampleOf(datum, loss, model, `data[${i}]`))
-    return { forwardOnly, loss, config, examples }
-  })
+/** Checks everything about a pass but its data. */
+export const checkLoss = (loss: string, count: number, model: BaseModel): Checked<void> => {
+  if (!model.losses.includes(loss))
+    return Either.left(
+      bad("loss_fn", `"${loss.slice(0, 80)}" is not supported; available losses: ${model.losses.join(", ")}`),
+    )
+  return count === 0 ? Either.left(bad("data", "is empty")) : Either.void
+}

@@ -6,6 +6,12 @@ import type { Settings } from "../ServerOptions.ts"
 import type * as Store from "../Store.ts"
 import type { State } from "./State.ts"
 
+/** The keys that sign; each is for one purpose, so that a signature for one is worthless for the other. */
+export interface Secrets {
+  readonly tokens: Uint8Array
+  readonly urls: Uint8Array
+}
+
 export interface Core {
   readonly settings: Settings
   readonly state: State
@@ -14,8 +20,7 @@ export interface Core {
   readonly host: ModelHost.Service
   /** The scope of the server; background work stops when it closes. */
   readonly scope: Scope.Scope
-  /** The key that signs tokens and URLs. */
-  readonly secret: Uint8Array
+  readonly secrets: Secrets
 }
 
 /** Finds a base model by name. */

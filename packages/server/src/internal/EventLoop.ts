@@ -11,3 +11,19 @@ const large = 64 * 1024
 
 /** Yields between two steps of processing a body of the given size, if it is large. */
 export const yieldToEventLoop = (bytes: number): Effect.Effect<void> => (bytes < large ? Effect.void : yieldNow)
+
+/** The longest time for which a large body keeps others waiting, in milliseconds. */
+const slice = 8
+
+/** Returns an effect that yields between two parts of a body of the given size whenever its time is used up. */
+export const slices = (bytes: number): Effect.Effect<void> => {
+  if (bytes < large) return Effect.void
+  let since = performance.now()
+  return Effect.suspend(() =>
+    performance.now() - since < slice
+      ? Effect.void
+      : Effect.map(yieldNow, () => {
+          since = performance.now()
+        }),
+  )
+}

@@ -38,6 +38,7 @@ export const unsafeFuture = (
   failed: false,
   size: 0,
   finished: undefined,
+  queuedBytes: 0,
 })
 
 /** Converts a store failure to a 503: nothing was started, and the client may retry. */
@@ -196,6 +197,8 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
       future.failed = outcome._tag !== "Result"
       future.size = row.result.length
       future.job = undefined
+      core.state.queuedBytes -= future.queuedBytes
+      future.queuedBytes = 0
       if (isStored) cache(core, future, outcome)
       else future.outcome = outcome
       yield* Deferred.succeed(future.done, undefined)
@@ -312,9 +315,25 @@ export const submit = (
     const { hash, seq } = submission
     const before: Taken | undefined = lane.taken.get(seq)
     if (before !== undefined && before !== "refused") return acknowledgeRepeat(before.future, hash, `seq_id ${seq}`)
+    const bytes = submission.job.bytes ?? 0
+    // The request that others wait for is always accepted: it gives memory back.
+    if (seq !== lane.next && core.state.queuedBytes + bytes > core.settings.maxQueuedBytes)
+      return new Refusal({
+        status: 429,
+        detail: "too many queued passes; retry later",
+        headers: { "retry-after": "1" },
+      })
     return accept(core, submission, {
-      reserve: (future) => lane.taken.set(seq, { future }),
-      release: () => (before === undefined ? lane.taken.delete(seq) : lane.taken.set(seq, before)),
+      reserve: (future) => {
+        lane.taken.set(seq, { future })
+        future.queuedBytes = bytes
+        core.state.queuedBytes += bytes
+      },
+      release: () => {
+        core.state.queuedBytes -= bytes
+        if (before === undefined) lane.taken.delete(seq)
+        else lane.taken.set(seq, before)
+      },
     }).pipe(
       Effect.tap((future) => {
         lane.held.set(seq, future)

@@ -129,6 +129,14 @@ export const removeOrphanedFiles = (core: Core): Effect.Effect<void, FileError> 
   )
 }
 
+/** The time to live of a checkpoint, in seconds: at least an hour, like that of the service, and at most 100 years. */
+const ttlBounds = { from: 3600, to: 100 * 365 * 86_400 }
+
+export const checkTtl = (seconds: number | null | undefined): Effect.Effect<void, Refusal> =>
+  seconds === undefined || seconds === null || (seconds >= ttlBounds.from && seconds <= ttlBounds.to)
+    ? Effect.void
+    : Effect.fail(bad("ttl_seconds", `expected ${ttlBounds.from} to ${ttlBounds.to}, got ${seconds}`))
+
 export interface SaveOptions {
   readonly userMetadata?: CheckpointRow["userMetadata"]
   readonly ttlSeconds?: number | undefined

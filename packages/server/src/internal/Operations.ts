@@ -9,20 +9,20 @@ import * as Redacted from "effect/Redacted"
 import * as Api from "effect-tinker/protocol/Api"
 import * as Training from "effect-tinker/protocol/schemas/Training"
 import * as Optimizer from "effect-tinker/Optimizer"
-import * as PassRequest from "effect-tinker/protocol/PassRequest"
 import * as ResultMessages from "effect-tinker/protocol/ResultMessages"
-import * as Routing from "effect-tinker/protocol/Routing"
 import * as TensorData from "effect-tinker/TensorData"
-import { HostError, type PassOutput, type Tensor, type Update } from "../ModelHost.ts"
-import { type Call, isProtobuf, jsonOf, read } from "./Call.ts"
+import { type BaseModel, type Example, HostError, type PassOutput, type Tensor, type Update } from "../ModelHost.ts"
+import { type Call, jsonOf, read } from "./Call.ts"
 import * as Canonical from "./Canonical.ts"
-import { check } from "./CheckPass.ts"
+import { checkLoss, exampleOf } from "./CheckPass.ts"
 import { baseModelOf, type Core } from "./Core.ts"
-import { yieldToEventLoop } from "./EventLoop.ts"
+import { slices, yieldToEventLoop } from "./EventLoop.ts"
+import { skip } from "./Futures.ts"
 import * as Models from "./Models.ts"
 import * as Owned from "./Owned.ts"
+import * as PassBody from "./PassBody.ts"
 import { ownerOf } from "./Auth.ts"
-import { bad, invalid, Refusal } from "./Refusal.ts"
+import { bad, type Refusal } from "./Refusal.ts"
 import { makeSampler } from "./Samplers.ts"
 import type { Job, Model, Payload } from "./State.ts"
 
@@ -36,21 +36,29 @@ export interface Prepared {
 
 type Prepare = (core: Core, call: Call) => Effect.Effect<Prepared, Refusal>
 
-/** Returns the model and the sequence number of a request, even if the rest of it is invalid. */
-export const addressOf = (call: Call): { readonly modelId: string; readonly seq: number } | undefined => {
-  if (isProtobuf(call.request))
-    return Option.getOrUndefined(
-      Option.map(Either.getRight(PassRequest.message(call.request.body)), ({ modelId, seqId }) => ({
-        modelId,
-        seq: seqId,
-      })),
-    )
+interface Address {
+  readonly modelId: string
+  readonly seq: number
+}
+
+/** Returns the model and the sequence number of a JSON request, even if the rest of it is invalid. */
+const addressOf = (call: Call): Address | undefined => {
   const body = Either.getOrElse(jsonOf(call), () => undefined)
   if (typeof body !== "object" || body === null) return undefined
   const modelId: unknown = Reflect.get(body, "model_id")
   const seq: unknown = Reflect.get(body, "seq_id")
   return typeof modelId === "string" && typeof seq === "number" ? { modelId, seq } : undefined
 }
+
+/** Skips the number of a refused request, so that later requests are not blocked. */
+const skipRefused =
+  (core: Core, call: Call, address: () => Address | undefined) =>
+  <A>(prepare: Effect.Effect<A, Refusal>): Effect.Effect<A, Refusal> =>
+    Effect.tapError(prepare, () => {
+      const at = address()
+      const model = at === undefined ? undefined : core.state.models.get(at.modelId)
+      return at === undefined || model?.owner !== call.owner ? Effect.void : skip(core, model.lane, at.seq)
+    })
 
 const bodyHash = (call: Call, without: ReadonlyArray<string> = []): string => {
   const body = Either.getOrElse(jsonOf(call), () => ({}))
@@ -76,10 +84,12 @@ interface Work {
   readonly run: Effect.Effect<Payload, HostError | Refusal>
   readonly changes: boolean
   readonly counts?: Job["counts"]
+  /** The size of what the work keeps in memory. */
+  readonly bytes?: number
   readonly after?: Effect.Effect<void>
 }
 
-const prepared = ({ after, changes, counts = [], hash, model, run, seq }: Work): Prepared => ({
+const prepared = ({ after, bytes = 0, changes, counts = [], hash, model, run, seq }: Work): Prepared => ({
   model,
   seq,
   hash,
@@ -87,6 +97,7 @@ const prepared = ({ after, changes, counts = [], hash, model, run, seq }: Work):
     run: onModel(model, run),
     changes,
     baseModel: model.config.baseModel,
+    bytes,
     counts,
     ...(after !== undefined && { after }),
   },
@@ -95,25 +106,6 @@ const prepared = ({ after, changes, counts = [], hash, model, run, seq }: Work):
 const oneCheckpoint: Job["counts"] = [{ kind: "checkpoint", count: 1 }]
 
 // Passes
-
-const readPass = (call: Call, path: "forward" | "forward_backward"): Effect.Effect<PassRequest.PassRequest, Refusal> =>
-  Effect.gen(function* () {
-    const { body, headers } = call.request
-    const encoding = headers["content-encoding"] ?? "identity"
-    if (encoding !== "identity")
-      return yield* new Refusal({ status: 415, detail: `unsupported content-encoding: ${encoding}` })
-    const invalidMessage = (problem: string) => new Refusal({ status: 422, detail: problem })
-    if (isProtobuf(call.request)) {
-      const message = yield* Either.mapLeft(PassRequest.message(body), invalidMessage)
-      yield* yieldToEventLoop(body.length)
-      return yield* Either.mapLeft(PassRequest.fromMessage(message), invalidMessage)
-    }
-    const json = yield* jsonOf(call)
-    yield* yieldToEventLoop(body.length)
-    return path === "forward"
-      ? PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBody, json), invalid))
-      : PassRequest.fromBody(yield* Either.mapLeft(Routing.read(PassRequest.ForwardBackwardBody, json), invalid))
-  })
 
 const tensorData = ({ data, shape }: Tensor): TensorData.TensorData =>
   data instanceof Float32Array
@@ -132,34 +124,50 @@ const passPayload = ({ metrics, outputs }: PassOutput): Payload =>
     "protobuf",
   )
 
+/** Decodes, checks and hashes the data one by one, and lets others have their turn in between. */
+const readData = (call: Call, body: PassBody.PassBody, base: BaseModel) =>
+  Effect.gen(function* () {
+    const { header } = body
+    yield* checkLoss(header.loss, body.count, base)
+    const pause = slices(call.request.body.length)
+    const hash = Canonical.ofPass(header)
+    const examples: Array<Example> = []
+    for (let index = 0; index < body.count; index++) {
+      const datum = yield* body.datum(index)
+      hash.add(datum)
+      examples.push(yield* exampleOf(datum, header.loss, base, { bytes: body.size(index), field: `data[${index}]` }))
+      yield* pause
+    }
+    return { hash: hash.digest(), examples }
+  })
+
 const pass =
   (path: "forward" | "forward_backward"): Prepare =>
   (core, call) =>
-    Effect.gen(function* () {
-      const request = yield* readPass(call, path)
-      const model = yield* Owned.model(core, call, request.modelId)
-      const base = baseModelOf(core, model.config.baseModel)
-      if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is no longer served`)
-      const pause = yieldToEventLoop(call.request.body.length)
-      yield* pause
-      const checked = yield* check(request, base)
-      yield* pause
-      const hash = Canonical.ofPass(request)
-      yield* pause
-      const tokens = checked.examples.reduce((sum, example) => sum + example.tokens.length, 0)
-      return prepared({
-        model,
-        seq: request.seqId,
-        hash,
-        run: Effect.suspend(() => core.host.pass(model.id, checked)).pipe(
-          Effect.zipLeft(pause),
-          Effect.map(passPayload),
-          Effect.zipLeft(pause),
-        ),
-        changes: !request.forwardOnly,
-        counts: [{ kind: "training", count: tokens }],
-      })
-    })
+    Effect.flatMap(PassBody.open(call.request, path), (body) =>
+      Effect.gen(function* () {
+        const { config, forwardOnly, loss, modelId, seqId } = body.header
+        const model = yield* Owned.model(core, call, modelId)
+        const base = baseModelOf(core, model.config.baseModel)
+        if (base === undefined) return yield* bad("model_id", `${model.config.baseModel} is no longer served`)
+        const { examples, hash } = yield* readData(call, body, base)
+        const pause = yieldToEventLoop(call.request.body.length)
+        yield* pause
+        return prepared({
+          model,
+          seq: seqId,
+          hash,
+          bytes: call.request.body.length,
+          run: Effect.suspend(() => core.host.pass(model.id, { forwardOnly, loss, config, examples })).pipe(
+            Effect.zipLeft(pause),
+            Effect.map(passPayload),
+            Effect.zipLeft(pause),
+          ),
+          changes: !forwardOnly,
+          counts: [{ kind: "training", count: examples.reduce((sum, { tokens }) => sum + tokens.length, 0) }],
+        })
+      }).pipe(skipRefused(core, call, () => ({ modelId: body.header.modelId, seq: body.header.seqId }))),
+    )
 
 // Updates
 
@@ -170,6 +178,14 @@ const updateOf = (params: typeof Training.OptimStepRequest.Type): Update | undef
   const { beta1, gradClipNorm, learningRate, type } = optimizerParams
   return { ...Optimizer.adam({ beta1, gradClipNorm, learningRate }), type }
 }
+
+const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+
+/** Returns the first number of an update that float32, the precision of the weights, cannot represent. */
+const tooLarge = (update: Update): readonly [string, number] | undefined =>
+  Object.entries(update).find(
+    (entry): entry is [string, number] => typeof entry[1] === "number" && !Number.isFinite(Math.fround(entry[1])),
+  )
 
 /** Adds the suffix that defines how the metric is combined across requests, where it is missing. */
 const withReduction = (metrics: Readonly<Record<string, number>>) =>
@@ -188,6 +204,9 @@ const optimStep: Prepare = (core, call) =>
         update.type === "adamw" ? "adam_params" : "optimizer_params",
         `the model was created with the optimizer ${model.config.optimizer}, got ${update.type}`,
       )
+    const large = tooLarge(update)
+    if (large !== undefined)
+      return yield* bad(`adam_params.${snakeCase(large[0])}`, `${large[1]} exceeds the range of float32`)
     return prepared({
       model,
       seq: input.seqId,
@@ -209,6 +228,7 @@ const saveWeights: Prepare = (core, call) =>
     const input = yield* read(Api.saveWeights, call)
     const model = yield* Owned.model(core, call, input.modelId)
     const name = yield* Models.checkName(input.path)
+    yield* Models.checkTtl(input.ttlSeconds)
     const path = Models.pathOf(model.id, "training", name)
     return prepared({
       model,
@@ -234,6 +254,7 @@ const saveWeightsExternal: Prepare = (core, call) =>
     const input = yield* read(Api.saveWeightsExternal, call)
     const model = yield* Owned.model(core, call, input.modelId)
     const name = yield* Models.checkName(input.path)
+    yield* Models.checkTtl(input.ttlSeconds)
     if ((input.ageEncryptionRecipients ?? []).length > 0)
       return yield* bad("age_encryption_recipients", "encryption is not supported; omit it")
     return prepared({
@@ -260,6 +281,7 @@ const saveWeightsForSampler: Prepare = (core, call) =>
     const input = yield* read(Api.saveWeightsForSampler, call)
     const model = yield* Owned.model(core, call, input.modelId)
     const { path, samplingSessionSeqId } = input
+    yield* Models.checkTtl(input.ttlSeconds)
     const run =
       path === undefined
         ? Effect.gen(function* () {
@@ -336,13 +358,18 @@ export const trainingWeights = (
         )
   })
 
-/** The operations, by the name under which they are stored. */
+const skipping =
+  (prepare: Prepare): Prepare =>
+  (core, call) =>
+    skipRefused(core, call, () => addressOf(call))(prepare(core, call))
+
+/** The operations, by the name under which they are stored. If a request is refused, its number is skipped. */
 export const operations: Readonly<Record<string, Prepare>> = {
   forward: pass("forward"),
   forward_backward: pass("forward_backward"),
-  optim_step: optimStep,
-  save_weights: saveWeights,
-  save_weights_for_sampler: saveWeightsForSampler,
-  save_weights_external: saveWeightsExternal,
-  load_weights: loadWeights,
+  optim_step: skipping(optimStep),
+  save_weights: skipping(saveWeights),
+  save_weights_for_sampler: skipping(saveWeightsForSampler),
+  save_weights_external: skipping(saveWeightsExternal),
+  load_weights: skipping(loadWeights),
 }

@@ -7,8 +7,7 @@ import { Accepted } from "effect-tinker/protocol/schemas/Futures"
 import * as Api from "effect-tinker/protocol/Api"
 import type { FileError } from "../CheckpointFiles.ts"
 import type { StoreError, StoredFuture } from "../Store.ts"
-import type { Call } from "./Call.ts"
-import { read } from "./Call.ts"
+import { type Call, makeCall, read } from "./Call.ts"
 import type { Core } from "./Core.ts"
 import * as Futures from "./Futures.ts"
 import * as Models from "./Models.ts"
@@ -29,18 +28,19 @@ import {
 const decodeAccepted = Schema.decodeSync(Schema.parseJson(Accepted))
 
 /** Rebuilds the original request. */
-const callOf = ({ body, contentType, owner }: StoredFuture, now: number): Call => ({
-  request: {
-    method: "POST",
-    path: "",
-    headers: { "content-type": contentType },
-    body: body ?? new Uint8Array(0),
-  },
-  owner,
-  now,
-  params: {},
-  query: {},
-})
+const callOf = ({ body, contentType, owner }: StoredFuture, now: number): Call =>
+  makeCall({
+    request: {
+      method: "POST",
+      path: "",
+      headers: { "content-type": contentType },
+      body: body ?? new Uint8Array(0),
+    },
+    owner,
+    now,
+    params: {},
+    query: {},
+  })
 
 const futureOf = (core: Core, row: StoredFuture): Future => {
   const future = Futures.unsafeFuture(

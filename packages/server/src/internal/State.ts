@@ -58,6 +58,8 @@ export interface Job {
   readonly changes: boolean
   readonly baseModel: string
   readonly counts: ReadonlyArray<Counted>
+  /** The size of what the job keeps in memory until it has run. */
+  readonly bytes?: number
   /** Runs after the outcome was recorded. */
   readonly after?: Effect.Effect<void>
 }
@@ -84,6 +86,8 @@ export interface Future {
   failed: boolean
   size: number
   finished: number | undefined
+  /** What the future has taken of the budget for queued jobs. */
+  queuedBytes: number
 }
 
 /** A slot in the order of a model. The number of a refused request is skipped and can be used again. */
@@ -112,8 +116,8 @@ export interface ModelRow {
   readonly optimizerConfig: JsonObject
   readonly userMetadata: JsonObject | undefined
   readonly createdAt: number
-  /** Only set for copied weights, whose run has no session. */
-  readonly projectId?: string | undefined
+  /** Only set for runs without a session: copied weights, and runs that outlived their session. */
+  projectId?: string | undefined
   /** The last sequence number that the snapshot covers; -1 if there is no snapshot. */
   snapshot: number
 }
@@ -178,14 +182,14 @@ export interface State {
   readonly samplers: Map<string, Sampler>
   readonly checkpoints: Map<string, CheckpointRow>
   readonly futures: Map<string, Future>
-  /** Requests that create an object, by the id of the object. */
-  readonly made: Map<string, Future>
   /** Responses by idempotency key, returned again for a repeated request. */
   readonly responses: Map<string, unknown>
   /** The samplers that are open in the host, by file or base model. */
   readonly openSamplers: Map<string, Effect.Effect<void, HostError | Refusal>>
   /** Number of chat requests that use each open sampler. */
   readonly activeCompletions: Map<string, number>
+  /** The size of all jobs that have not run. */
+  queuedBytes: number
   /** Number of queued and running samples of each owner. */
   readonly sampling: Map<string, number>
   finished: number
@@ -200,10 +204,10 @@ export const emptyState = (): State => ({
   samplers: new Map(),
   checkpoints: new Map(),
   futures: new Map(),
-  made: new Map(),
   responses: new Map(),
   openSamplers: new Map(),
   activeCompletions: new Map(),
+  queuedBytes: 0,
   sampling: new Map(),
   finished: 0,
   cachedResults: [],

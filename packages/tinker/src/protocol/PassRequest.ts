@@ -9,6 +9,7 @@ import * as Schema from "effect/Schema"
 import {
   type Chunk as ChunkMessage,
   type Datum as DatumMessage,
+  DatumSchema,
   DType,
   type ForwardBackwardRequest,
   ForwardBackwardRequestSchema,
@@ -156,13 +157,45 @@ export const fromMessage = (request: ForwardBackwardRequest): Either.Either<Pass
     }),
   )
 
-const Input = Schema.Struct({
-  data: Schema.Array(
-    Schema.Struct({
-      model_input: ModelInput.ModelInput,
-      loss_fn_inputs: Schema.Record({ key: Schema.String, value: TensorData.TensorData }),
+/**
+ * Decodes the protobuf message of a single datum; fails with the reason.
+ *
+ * @since 0.1.0
+ * @category protobuf
+ */
+export const datumFromProtobuf = (bytes: Uint8Array): Either.Either<Datum, string> =>
+  Either.flatMap(
+    Either.try({
+      try: () => fromBinary(DatumSchema, bytes),
+      catch: (cause) => `not a Datum: ${cause instanceof Error ? cause.message : String(cause)}`,
     }),
-  ),
+    datumOf,
+  )
+
+/**
+ * The JSON form of a datum.
+ *
+ * @since 0.1.0
+ * @category json
+ */
+export const DatumBody = Schema.Struct({
+  model_input: ModelInput.ModelInput,
+  loss_fn_inputs: Schema.Record({ key: Schema.String, value: TensorData.TensorData }),
+})
+
+/**
+ * Converts the JSON form of a datum.
+ *
+ * @since 0.1.0
+ * @category json
+ */
+export const fromDatumBody = (datum: typeof DatumBody.Type): Datum => ({
+  input: datum.model_input,
+  inputs: byName(Object.entries(datum.loss_fn_inputs)),
+})
+
+const Input = Schema.Struct({
+  data: Schema.Array(DatumBody),
   loss_fn: Schema.String,
   loss_fn_config: Schema.optional(
     Schema.NullOr(Schema.Record({ key: Schema.String, value: Schema.Union(Schema.Number, Schema.String) })),
@@ -201,9 +234,6 @@ export const fromBody = (body: typeof ForwardBody.Type | typeof ForwardBackwardB
     forwardOnly,
     loss: input.loss_fn,
     config: input.loss_fn_config ?? {},
-    data: input.data.map((datum) => ({
-      input: datum.model_input,
-      inputs: byName(Object.entries(datum.loss_fn_inputs)),
-    })),
+    data: input.data.map(fromDatumBody),
   }
 }

@@ -63,18 +63,39 @@ const kinds = {
 const at = (value: unknown, path: ReadonlyArray<PropertyKey>): unknown =>
   path.reduce<unknown>((value, key) => (Predicate.isObject(value) ? Reflect.get(value, key) : undefined), value)
 
+/** The number of problems that are reported, and the size of a value that is repeated in one. */
+const maxProblems = 20
+const maxEcho = 64
+const maxText = 500
+
+/** Counts the values within a value, up to a limit. */
+const sizeOf = (value: unknown, limit: number): number => {
+  if (typeof value === "string") return value.length > maxText ? limit : 1
+  if (!Predicate.isObject(value)) return 1
+  let size = 1
+  for (const key in value) if ((size += sizeOf(Reflect.get(value, key), limit - size)) >= limit) return limit
+  return size
+}
+
+/** Returns the value, or null if it is too large to be repeated in a response. */
+const echo = (value: unknown): unknown => (sizeOf(value, maxEcho) < maxEcho ? (value ?? null) : null)
+
 /**
- * Returns all problems that a schema reports for a value.
+ * Returns the first problems that a schema reports for a value, at most 20. Large values are not repeated.
  *
  * @since 0.1.0
  * @category refusals
  */
 export const problems = (value: unknown, issue: ParseResult.ParseIssue, where = "body"): ReadonlyArray<Problem> =>
-  ParseResult.ArrayFormatter.formatIssueSync(issue).map(({ _tag, message, path }) => ({
-    ...(_tag === "Missing" || _tag === "Unexpected" ? kinds[_tag] : { type: "value_error", msg: message }),
-    loc: [where, ...path],
-    input: at(value, path) ?? null,
-  }))
+  ParseResult.ArrayFormatter.formatIssueSync(issue)
+    .slice(0, maxProblems)
+    .map(({ _tag, message, path }) => ({
+      ...(_tag === "Missing" || _tag === "Unexpected"
+        ? kinds[_tag]
+        : { type: "value_error", msg: message.slice(0, maxText) }),
+      loc: [where, ...path],
+      input: echo(at(value, path)),
+    }))
 
 /**
  * Creates the problem for a field that the server does not support.
@@ -103,6 +124,8 @@ export interface ReadOptions {
   readonly where?: "body" | "path" | "query" | undefined
   /** Whether to reject fields that the schema does not define. */
   readonly strict?: boolean | undefined
+  /** Whether to stop at the first problem, which bounds the work for a large value. */
+  readonly onlyFirst?: boolean | undefined
 }
 
 /**
@@ -118,7 +141,7 @@ export const read = <A, I>(
 ): Either.Either<A, ReadonlyArray<Problem>> =>
   Either.mapLeft(
     ParseResult.decodeUnknownEither(schema, {
-      errors: "all",
+      errors: options.onlyFirst === true ? "first" : "all",
       onExcessProperty: options.strict === true ? "error" : "ignore",
     })(value),
     (issue) => problems(value, issue, options.where),

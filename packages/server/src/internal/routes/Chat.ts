@@ -1,25 +1,31 @@
 /** The OpenAI-compatible endpoints. */
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Api from "effect-tinker/protocol/Api"
 import type { Answer } from "effect-tinker/protocol/Exchange"
-import { type Call, read, type Route, route } from "../Call.ts"
+import { type Call, jsonOf, read, type Route, route } from "../Call.ts"
 import { streamedResponse, type Completion, toRefusal, completeResponse } from "../ChatReply.ts"
 import { checkChat, checkCompletion, conversationOf, requestOf, sourceOf } from "../ChatRequest.ts"
 import type { Core } from "../Core.ts"
 import type { Refusal } from "../Refusal.ts"
 import { openSampler } from "../Samplers.ts"
 
+const property = (value: unknown, key: string): unknown =>
+  typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined
+
 /**
- * Answers with a complete or streamed response, as the body requests. A model that cannot be openSampler is reported before
+ * Answers with a complete or streamed response, as the body requests. A model that cannot be opened is reported before
  * the response starts.
  */
 const answer = (call: Call, completion: Omit<Completion, "usage" | "now">): Effect.Effect<Answer, Refusal> => {
-  const body = Option.getOrUndefined(
-    Option.liftThrowable(() => JSON.parse(new TextDecoder().decode(call.request.body)))(),
-  )
-  const all: Completion = { ...completion, now: call.now, usage: body?.stream_options?.include_usage === true }
-  if (body?.stream !== true) return completeResponse(all)
+  const body = Either.getOrElse(jsonOf(call), () => undefined)
+  const all: Completion = {
+    ...completion,
+    now: call.now,
+    usage: property(property(body, "stream_options"), "include_usage") === true,
+  }
+  if (property(body, "stream") !== true) return completeResponse(all)
   const { core, source } = completion
   return Effect.as(
     Effect.mapError(openSampler(core, source.base.name, source.weights), toRefusal),

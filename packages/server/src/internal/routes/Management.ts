@@ -21,7 +21,12 @@ import type { CheckpointRow, Model, Session } from "../State.ts"
 import { tar } from "../TarWriter.ts"
 import { once } from "./Sessions.ts"
 
-const time = (millis: number): DateTime.Utc => DateTime.unsafeMake(millis)
+/** The end of the year 9999, the last that a timestamp on the wire can represent. */
+const lastTime = 253_402_300_799_999
+
+/** Converts a stored time; one that is out of range becomes the nearest that is not, so that it can be listed. */
+const time = (millis: number): DateTime.Utc =>
+  DateTime.unsafeMake(Number.isFinite(millis) ? Math.max(0, Math.min(lastTime, millis)) : lastTime)
 
 const newestFirst = <A extends { readonly createdAt: number }>(all: Iterable<A>): Array<A> =>
   [...all].toReversed().toSorted((a, b) => b.createdAt - a.createdAt)
@@ -157,10 +162,13 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
     }),
   ),
   route(Api.setCheckpointTtl, ({ checkpointId, trainingRunId, ttlSeconds }, call) =>
-    Effect.flatMap(ownCheckpoint(core, call, trainingRunId, checkpointId), (row) => {
-      row.expiresAt = ttlSeconds === null ? undefined : call.now + ttlSeconds * 1000
-      return change(core, row, "checkpoint_ttl_set")
-    }),
+    Effect.flatMap(
+      Effect.zipLeft(ownCheckpoint(core, call, trainingRunId, checkpointId), Models.checkTtl(ttlSeconds)),
+      (row) => {
+        row.expiresAt = ttlSeconds === null ? undefined : call.now + ttlSeconds * 1000
+        return change(core, row, "checkpoint_ttl_set")
+      },
+    ),
   ),
   route(Api.deleteCheckpoint, ({ checkpointId, trainingRunId }, call) =>
     Effect.flatMap(ownCheckpoint(core, call, trainingRunId, checkpointId), (row) =>
@@ -178,6 +186,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
         const row = yield* Owned.checkpoint(core, call, sourcePath, [
           token === undefined ? undefined : Auth.ownerOf(core, token, call.now),
         ])
+        yield* Models.checkTtl(ttlSeconds)
         const trainingRunId = `copy-${randomUUID()}`
         const file = randomUUID()
         yield* Effect.mapError(
@@ -214,12 +223,12 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
 /** How long a file URL is valid. */
 const urlLifetime = 15 * 60_000
 
-const signedUrl = ({ secret, settings }: Core, { now, request }: Call, what: string): string => {
+const signedUrl = ({ secrets, settings }: Core, { now, request }: Call, what: string): string => {
   const origin =
     settings.publicUrl ??
-    `${request.headers["x-forwarded-proto"] ?? "http"}://${request.headers["host"] ?? "localhost"}`
+    `${request.headers["x-forwarded-proto"] === "https" ? "https" : "http"}://${request.headers["host"] ?? "localhost"}`
   const text = `${what}/${now + urlLifetime}`
-  return `${origin}/files/${Buffer.from(text).toString("base64url")}/${Auth.sign({ secret }, text)}/${what.split("/").at(-1)}`
+  return `${origin}/files/${Buffer.from(text).toString("base64url")}/${Auth.sign(secrets.urls, text)}/${what.split("/").at(-1)}`
 }
 
 const expiry = ({ now }: Call): DateTime.Utc => time(now + urlLifetime)
@@ -258,7 +267,8 @@ const traceOf = ({ state }: Core, session: Session): JsonObject => ({
 const fileOf = (core: Core, call: Call): Effect.Effect<Answer, Refusal> =>
   Effect.gen(function* () {
     const text = Buffer.from(call.params["what"] ?? "", "base64url").toString()
-    if (!Auth.isSigned(core, text, call.params["signature"] ?? "")) return yield* refuse(403, "This URL is not valid")
+    if (!Auth.isSigned(core.secrets.urls, text, call.params["signature"] ?? ""))
+      return yield* refuse(403, "This URL is not valid")
     const parts = text.split("/")
     const [kind = "", id = "", name = ""] = parts
     if (Number(parts.at(-1)) <= call.now) return yield* refuse(403, "This URL has expired; request a new one")

@@ -13,7 +13,7 @@ import { baseModelOf, type Core } from "../Core.ts"
 import * as Futures from "../Futures.ts"
 import type { JsonObject } from "../Json.ts"
 import * as Models from "../Models.ts"
-import { addressOf, operations, trainingWeights } from "../Operations.ts"
+import { operations, trainingWeights } from "../Operations.ts"
 import * as Owned from "../Owned.ts"
 import { bad, type Refusal, refuse } from "../Refusal.ts"
 import { type CheckpointRow, type Job, type Model, newLane, type Payload, type Session } from "../State.ts"
@@ -209,24 +209,16 @@ export const recreationJob = (core: Core, model: Model, operation: string, call:
     ? Effect.succeed(creationJob(core, model, Models.result(Training.CreateModelResult, { modelId: model.id })))
     : Effect.flatMap(read(Api.loadWeightsAsModel, call), (input) => reloadJob(core, call, model, input))
 
-/**
- * Accepts a request with a sequence number. If it is refused, its number is skipped, so later requests are not blocked.
- */
+/** Accepts a request with a sequence number. */
 const sequenced = (core: Core, operation: string, call: Call): Effect.Effect<Accepted, Refusal> => {
   const prepare = operations[operation]
   if (prepare === undefined) return refuse(404, "Not Found")
   return prepare(core, call).pipe(
-    Effect.tapError(() => {
-      const address = addressOf(call)
-      const model = address === undefined ? undefined : core.state.models.get(address.modelId)
-      return address === undefined || model?.owner !== call.owner
-        ? Effect.void
-        : Futures.skip(core, model.lane, address.seq)
-    }),
     Effect.flatMap(({ hash, job, model, seq }) =>
-      seq < 1
-        ? Effect.fail(bad("seq_id", `expected a number of at least 1, got ${seq}`))
-        : Futures.submit(core, model.lane, {
+      seq < 0
+        ? Effect.fail(bad("seq_id", `expected a number of at least 0, got ${seq}`))
+        : // Number 0 belongs to the creation of the model, so it is a conflict here.
+          Futures.submit(core, model.lane, {
             owner: call.owner,
             sessionId: model.sessionId,
             lane: model.id,
@@ -248,8 +240,8 @@ export const training = (core: Core): ReadonlyArray<Route> => {
   })
   return [
     createModel(core),
-    submitted(Api.forwardBackward, "forward_backward"),
-    { ...submitted(Api.forwardBackward, "forward"), endpoint: Api.forwardJson },
+    { ...submitted(Api.forwardBackward, "forward_backward"), isPass: true },
+    { ...submitted(Api.forwardBackward, "forward"), endpoint: Api.forwardJson, isPass: true },
     submitted(Api.optimStep, "optim_step"),
     { ...submitted(Api.optimStep, "save_weights"), endpoint: Api.saveWeights },
     { ...submitted(Api.optimStep, "save_weights_for_sampler"), endpoint: Api.saveWeightsForSampler },

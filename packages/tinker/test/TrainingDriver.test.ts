@@ -45,10 +45,12 @@ const rig = Effect.gen(function* () {
     report: () => undefined,
     logged: (effect) => effect,
   })
+  const kindOf = (type: string) => ({ type, fromJson: Either.right, fromProtobuf: Option.none() })
   const operation = (name: string, bytes = 10): Operation<unknown, unknown> => ({
-    kind: { type: name, fromJson: Either.right, fromProtobuf: Option.none() },
+    kind: kindOf(name),
     requests: [
       {
+        kind: kindOf(name),
         bytes,
         renderings: [
           {

@@ -28,7 +28,7 @@ export interface WaitOptions extends Pick<ApiFuture.Options, "deadline" | "stall
   readonly tag?: string | undefined
 }
 
-/** What the operations of one client share. */
+/** The parts that all operations of a client share. */
 export interface Model {
   readonly transport: Transport
   readonly modelId: string
@@ -45,7 +45,7 @@ export interface Model {
 
 type Built<B, A> = Either.Either<Operation<B, A>, InvalidInput>
 
-/** What most operations are like: one request that does no harm when it is carried out twice. */
+/** The defaults of most operations: one request that does no harm when it is carried out twice. */
 const harmless = {
   parallel: false,
   repeatable: true,
@@ -88,7 +88,7 @@ const row =
         ...harmless,
         ...waitOf(model, options),
         kind,
-        requests: [{ renderings: [rendering(transport, endpoint, numbered)] as const, bytes: 0 }],
+        requests: [{ kind, renderings: [rendering(transport, endpoint, numbered)] as const, bytes: 0 }],
         repeatable: repeatable ?? true,
         conflictMeansNameTaken: conflictMeansNameTaken ?? false,
         clearsPartial: clearsPartial ?? false,
@@ -134,7 +134,7 @@ export const preparedPass = (
   })
 }
 
-/** Counts the tokens of a batch, as far as their number is known: an image may not tell. */
+/** Counts the tokens of a batch. A datum of unknown length, e.g. with an image, counts as 0. */
 export const tokensOf = ({ data }: Loss.PreparedBatch): number =>
   data.reduce((sum, { chunks }) => sum + Option.getOrElse(ModelInput.length({ chunks }), () => 0), 0)
 

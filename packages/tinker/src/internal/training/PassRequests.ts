@@ -10,10 +10,12 @@ import type { PreparedBatch } from "../../Loss.ts"
 import * as Api from "../../protocol/Api.ts"
 import type * as Endpoint from "../../protocol/Endpoint.ts"
 import type { TinkerError } from "../../TinkerError.ts"
+import type { TrainingResult } from "../../TrainingResult.ts"
 import type { Service as Transport } from "../../Transport.ts"
 import * as Response from "../core/Response.ts"
 import * as Proto from "../protocol/ForwardBackwardProto.ts"
 import type { Chunk } from "./Chunks.ts"
+import { passKind } from "./PassKind.ts"
 import { type Rendering, rendering, type Request } from "./Request.ts"
 import type { Probe, ProbeAnswer } from "./TrainingDriver.ts"
 
@@ -59,7 +61,8 @@ const compressed = (rendering: Rendering, compress: Zstd): Rendering => ({
 })
 
 /** Creates the request for a chunk of a batch. */
-export const request = (options: Options, chunk: Chunk, forwardOnly: boolean): Request => ({
+export const request = (options: Options, chunk: Chunk, forwardOnly: boolean): Request<TrainingResult> => ({
+  kind: passKind(forwardOnly, chunk.data.length),
   renderings: renderings(options, chunk, forwardOnly),
   bytes: chunk.bytes,
 })

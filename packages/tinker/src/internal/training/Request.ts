@@ -1,6 +1,7 @@
 /** A numbered request of a model: how it is written, and how it is sent. */
 import type * as Effect from "effect/Effect"
 import type * as Either from "effect/Either"
+import type { Kind } from "../../ApiFuture.ts"
 import type * as Endpoint from "../../protocol/Endpoint.ts"
 import type { Accepted } from "../../protocol/schemas/Futures.ts"
 import type { InvalidInput, TinkerError } from "../../TinkerError.ts"
@@ -17,10 +18,12 @@ export interface Rendering {
   readonly send: (rendered: Endpoint.Rendered, options: CallOptions) => Effect.Effect<Accepted, TinkerError>
 }
 
-export interface Request {
+export interface Request<out B = unknown> {
+  /** What its result is. */
+  readonly kind: Kind<B>
   /** In order of preference. */
   readonly renderings: readonly [Rendering, ...ReadonlyArray<Rendering>]
-  /** What it counts against the budget of bytes being submitted. */
+  /** Its size in the budget of bytes that are being submitted. */
   readonly bytes: number
 }
 

@@ -71,7 +71,7 @@ const complete = (
     if (unsent.length > 0) {
       const sent = yield* Effect.either(resend(options, unsent))
       if (Either.isLeft(sent)) {
-        // Its name is taken, as far as anyone can know by itself: a save harms nothing.
+        // The name may have been taken by the first attempt of the same save; repeating a save does no harm.
         if (sent.left._tag !== "RequestRejected") return yield* Effect.fail(sent.left)
         return { ...describe(steps), kind: "other", future: ApiFuture.fail(sent.left) }
       }
@@ -84,7 +84,7 @@ const complete = (
     return pending(steps, results)
   })
 
-/** The kind in the journal tells what the results are. */
+/** Finds the type of the results by the kind in the journal. */
 const pending = (steps: LedgerCall["steps"], results: ReadonlyArray<ApiFuture.ApiFuture<unknown>>): Pending => {
   const described = describe(steps)
   switch (steps[0].intent.kind) {
@@ -106,9 +106,10 @@ const resend = ({ driver, onSaved, transport }: Options, unsent: ReadonlyArray<S
   const [first] = unsent
   if (first === undefined) return Effect.succeed([])
   const stored = storedRendering(transport, first.intent.operation)
+  const known = operationOf(driver, onSaved, first)
   const operation: Operation<unknown, unknown> = {
-    ...operationOf(driver, onSaved, first),
-    requests: unsent.map(() => ({ renderings: [stored] as const, bytes: 0 })),
+    ...known,
+    requests: unsent.map(() => ({ kind: known.kind, renderings: [stored] as const, bytes: 0 })),
     parallel: false,
     repeatable: first.intent.repeatable,
     independentPieces: false,
@@ -161,7 +162,7 @@ const kindOf = (driver: TrainingDriver, onSaved: Options["onSaved"], type: strin
         driver.acceptPartial()
       })
     case "SaveWeightsForSampler":
-      // With or without a name: the journal does not tell.
+      // The journal does not record whether the save had a name.
       return known(ApiFuture.jsonKind(type, SaveWeightsForSamplerResult))
     case "SaveWeightsExternal":
       return known(kinds.saveWeightsExternal)

@@ -1,4 +1,4 @@
-/** An operation on its way to the server: what it sends, who observes it, and how its caller is resumed. */
+/** An operation that is being submitted: its requests, its observers, and the resumption of its caller. */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
@@ -18,13 +18,13 @@ import { ObservableValue } from "../util/ObservableValue.ts"
 import { idempotencyKey } from "../request/IdempotencyKey.ts"
 import { type Rendering, renderingFor, type Request } from "./Request.ts"
 
-/** What an operation is, before it has a number. */
+/** An operation before it has a number. */
 export interface Operation<B, A> extends Pick<
   Sequence.Operation,
   "parallel" | "repeatable" | "independentPieces" | "conflictMeansNameTaken" | "clearsPartial"
 > {
   readonly kind: ApiFuture.Kind<B>
-  readonly requests: ReadonlyArray<Request>
+  readonly requests: ReadonlyArray<Request<B>>
   readonly combine: (results: ReadonlyArray<B>) => A
   /** The user's name for the operation, which the journal keeps. */
   readonly tag: Option.Option<string>
@@ -39,7 +39,7 @@ export class Letter {
   readonly rendering: Rendering
   readonly rendered: Endpoint.Rendered
   readonly idempotencyKey: string
-  /** Whoever still reads the bytes: the HTTP client, and the server until it has acknowledged them. */
+  /** The readers of the bytes: the HTTP client, and the server until it has acknowledged them. */
   private readers = 2
 
   constructor(seq: number, rendering: Rendering, rendered: Endpoint.Rendered, key = idempotencyKey()) {
@@ -192,7 +192,7 @@ export class Submission<B, A> {
     return this.time.uptime() - (this.sentAt[piece] ?? this.startedAt)
   }
 
-  /** Resumes everyone who waits for the acknowledgement. */
+  /** Resumes all waiters for the acknowledgement. */
   complete(exit: Exit.Exit<void, SubmitError>): void {
     if (Exit.isFailure(exit)) this.refused = Exit.failCause(exit.cause)
     this.acknowledged.done(Exit.flatMap(exit, () => tryExit(() => this.future)))

@@ -105,7 +105,7 @@ export interface Recorded {
 }
 
 type AnySubmission = Submission<unknown, unknown>
-/** What the queue needs to know of a submission, whatever its result. */
+/** The parts of a submission that the queue uses, independent of its result type. */
 type Queued = Pick<AnySubmission, "id" | "describe" | "refused" | "isCancelled">
 type EndReason = ClientClosed | SessionLost
 type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
@@ -126,10 +126,10 @@ export const make = (options: Options): Effect.Effect<TrainingDriver, never, Sco
   })
 
 export class TrainingDriver {
-  /** Printed, it is the report of a bug in the order of requests. */
+  /** Printed as JSON, it is a report for bugs in the order of requests. */
   readonly state: State
   private readonly options: Options
-  /** Held while an operation is submitted, and by what must not happen during a submission. */
+  /** Held while an operation is submitted, and by effects that must not run during a submission. */
   private readonly turn: Effect.Semaphore
   private readonly worker: Scope.CloseableScope
   private readonly pollers: Scope.CloseableScope
@@ -180,12 +180,12 @@ export class TrainingDriver {
     })
   }
 
-  /** Waits until the server has the operation. Interrupted before that, the operation is given up. */
+  /** Waits until the server has the operation. An interruption before it is sent withdraws it. */
   submit<B, A>(operation: Operation<B, A>): Effect.Effect<ApiFuture.ApiFuture<A>, SubmitError> {
     return this.added(operation, (submission) => submission.acknowledged.await)
   }
 
-  /** Waits for the result. Interrupted before the operation was sent, the operation is given up. */
+  /** Waits for the result. An interruption before the operation is sent withdraws it. */
   run<B, A>(operation: Operation<B, A>): Effect.Effect<A, TrainingError> {
     return this.added(operation, (submission) => this.resultOf(submission))
   }
@@ -310,14 +310,14 @@ export class TrainingDriver {
     })
   }
 
-  /** A conflict over a number that broke the sequence is reported as what it means. */
+  /** Reports a conflict that broke the sequence as `SequenceBroken`. */
   private asBroken<A>(result: Effect.Effect<A, FutureError>): Effect.Effect<A, TrainingError> {
     return Effect.catchTag(result, "RequestRejected", (error): Effect.Effect<never, TrainingError> =>
       Effect.fail(Response.meaningOf(error) === "Conflict" ? (this.brokenBy ?? error) : error),
     )
   }
 
-  /** Gives an operation up if it was not sent yet. */
+  /** Withdraws an operation if it was not sent yet. */
   private cancel(submission: Queued): Effect.Effect<boolean> {
     return Effect.sync(() => {
       this.apply({ _tag: "Cancelled", id: submission.id })
@@ -332,7 +332,7 @@ export class TrainingDriver {
   /** Starts the fiber that takes one operation after the other. */
   get start(): Effect.Effect<void> {
     return Effect.map(Effect.forkIn(Effect.interruptible(this.work()), this.worker), (fiber) => {
-      // It never ends by itself. If it is ended from outside, no caller may wait for ever.
+      // The fiber never ends by itself. If it is interrupted, callers must not wait forever.
       fiber.addObserver(() => {
         this.endedBy ??= new ClientClosed({ operation: "training" })
         this.apply({ _tag: "Closed", force: true })
@@ -581,7 +581,7 @@ export class TrainingDriver {
     const submission = this.submissions.get(id)
     if (submission === undefined) return
     whenWritten(() => {
-      // What is wrong with it is found again, and reported, in its turn.
+      // An error is found again, and reported, when its turn comes.
       if (this.submissions.has(id) && this.state.active?.operation.id !== id) submission.prepare(seq, encoding)
     })
   }
@@ -636,9 +636,10 @@ export class TrainingDriver {
     const submission = this.submissions.get(id)
     if (submission === undefined) return Effect.void
     const { operation } = submission
+    const kind = operation.requests[piece]?.kind ?? operation.kind
     return Effect.map(
       this.follow(
-        { ...operation, name: submission.name },
+        { ...operation, kind, name: submission.name },
         { seq, requestId, inDoubt, submittedIn: submission.accepted(piece) },
         (exit) => submission.settled(exit),
       ),
@@ -690,7 +691,7 @@ export class TrainingDriver {
     if (this.resultHeard !== undefined) Deferred.unsafeDone(this.resultHeard, Exit.void)
     this.resultHeard = undefined
     if (error !== undefined) this.options.report(error)
-    // A conflict over a number that may have been sent twice says nothing about the first request.
+    // A conflict over a number that may have been sent twice shows nothing about the first request.
     const isDoubtful =
       inDoubt && !conflictMeansNameTaken && error !== undefined && Response.meaningOf(error) === "Conflict"
     if (!isDoubtful && (error === undefined || Response.isFinalResult(error)))
@@ -759,7 +760,7 @@ export class TrainingDriver {
     }
   }
 
-  /** Writes what only speeds up a resume. A journal that fails is noticed at the next intent. */
+  /** Writes records that only speed up a resume. A failing journal is noticed at the next intent. */
   private note(records: ReadonlyArray<TrainingJournal.Record>): Effect.Effect<void> {
     const { journal, logged } = this.options
     if (Option.isNone(journal)) return Effect.void
@@ -782,7 +783,7 @@ export class TrainingDriver {
   // The client's state
   // -------------------------------------------------------------------------------------------------------------------
 
-  /** Why nothing can be submitted any more, if that is so. */
+  /** Returns why nothing can be submitted any more, if that is the case. */
   get broken(): Effect.Effect<Option.Option<SequenceBroken>> {
     return Effect.sync(() => Option.fromNullable(this.brokenBy))
   }
@@ -791,13 +792,13 @@ export class TrainingDriver {
     return this.checkpoint
   }
 
-  /** Remembers a state that training can go back to. */
+  /** Remembers a checkpoint that training can restart from. */
   saved(seq: number, path: string, withOptimizer = true): void {
     this.checkpoint = Option.some(path)
     this.noteLater({ _tag: "Checkpoint", seq, path, withOptimizer })
   }
 
-  /** Makes a client usable again whose batch was accepted in part. */
+  /** Makes a client usable again after a batch was accepted in part. */
   acceptPartial(): void {
     this.apply({ _tag: "PartialAccepted" })
   }
@@ -826,7 +827,7 @@ export class TrainingDriver {
     })
   }
 
-  /** Sends again what a previous process recorded. The caller holds the turn. */
+  /** Sends requests again that a previous process recorded. The caller holds the turn. */
   resend<B, A>(
     operation: Operation<B, A>,
     recorded: ReadonlyArray<Recorded>,

@@ -18,6 +18,11 @@ const path = (path: string): HttpScript.Reply => ({ body: { path } })
 /** The result of a pass with one datum. */
 /** The result of a pass over any number of datums. */
 const passed: HttpScript.Reply = { body: { metrics: { "loss:sum": 1 } } }
+/** The result of a pass over one datum. */
+const passedOne: HttpScript.Reply = {
+  ...Replay.scriptOf("behaviours/chunk_future_fails.json")["retrieve_future"]![0]!,
+  delaySeconds: 0,
+}
 
 interface Setup {
   readonly flags?: Readonly<Record<string, unknown>>
@@ -151,7 +156,7 @@ describe("recorded order", () => {
           (client) => client.forwardBackward(batch(4), Loss.crossEntropy),
           {
             flags: { fwdbwd_max_chunk_len: 1, parallel_fwdbwd_chunks: true },
-            results: [passed, passed, passed, passed],
+            results: [passedOne, passedOne, passedOne, passedOne],
           },
         )
         const { maxInflight, result: outputs } = expected(file) as Recorded.Behaviour["expect"] & {

@@ -116,13 +116,16 @@ const stall = (lengths: ReadonlyArray<number>) =>
 const unreadable = (hows: ReadonlyArray<Extract<Fault, { _tag: "Unreadable" }>["how"]>) =>
   Effect.map(Effect.all([moment, choice(hows)]), ([moment, how]): Fault => ({ _tag: "Unreadable", moment, how }))
 
+const truncated = (clean: boolean): Effect.Effect<Fault> =>
+  Effect.map(Random.next, (fraction) => ({ _tag: "Truncate", clean, fraction }))
+
 const common: ReadonlyArray<readonly [number, Effect.Effect<Fault>]> = [
   [
     6,
     Effect.map(choice<Moment | "body">(["before", "after", "after", "body"]), (moment) => ({ _tag: "Reset", moment })),
   ],
   [3, Effect.map(Effect.all([moment, between(5, 400)]), ([moment, millis]) => ({ _tag: "Delay", moment, millis }))],
-  [3, Effect.map(Random.next, (fraction) => ({ _tag: "Truncate", clean: false, fraction }))],
+  [3, truncated(false)],
   [
     3,
     Effect.map(Effect.all([choice(["first", "second"] as const), choice([0, 0, 3, 50])]), ([answer, apart]) => ({
@@ -151,7 +154,8 @@ const recoverable = (endpoint: string, jwt: boolean): Effect.Effect<Fault> => {
       [2, isPoll ? Effect.succeed({ _tag: "TryAgain" }) : refusal(endpoint, jwt)],
       [2, stall([900, 2500])],
       [2, unreadable(["empty", "html", "encoding"])],
-      [1, Effect.map(Random.next, (fraction) => ({ _tag: "Truncate", clean: true, fraction }))],
+      // A file of any length may be complete: only a checksum shows that a part is missing.
+      [endpoint === "download" ? 0 : 1, truncated(true)],
     ]),
   )
 }
@@ -198,7 +202,7 @@ const hostile: Effect.Effect<Fault> = Effect.flatten(
     ...common,
     [8, anyStatus],
     [3, unreadable(["empty", "html", "encoding", "json"])],
-    [2, Effect.map(Random.next, (fraction) => ({ _tag: "Truncate", clean: true, fraction }))],
+    [2, truncated(true)],
     [
       4,
       Effect.map(

@@ -1,11 +1,10 @@
 /** Decides whether an experiment kept its promises. Pure: the same observation always gives the same violations. */
 import { isDeepStrictEqual } from "node:util"
-import type { Accepted } from "../lab/Record.ts"
-import type { Entry, ErrorReport } from "../program/Report.ts"
-import { operations } from "../program/Tour.ts"
+import type { Entry } from "../program/Report.ts"
 import type { Class } from "../proxy/Draw.ts"
 import { isLie, isTampering } from "../proxy/Fault.ts"
 import type { Observation } from "./Observation.ts"
+import * as Truth from "./Truth.ts"
 
 /** The promises, by the name under which violations are reported. */
 export const promises = {
@@ -51,79 +50,6 @@ const comparedWeights = ({ record, report }: Observation, reference: Observation
       ? []
       : [violation("equal", `the weights of ${value} differ on the server's disk`)]
   })
-
-/** The operations of the sequence that each part of the program consists of, and where they begin. */
-const layout = (() => {
-  let at = 0
-  return Object.entries(operations).map(([name, all]) => {
-    const part = { name, from: at, to: at + all.length }
-    at = part.to
-    return part
-  })
-})()
-
-const sequence = Object.values(operations).flat()
-
-/** Whether an error says that its request was not carried out. */
-const deniesWork = ({ applied, operation, reason, tag }: ErrorReport): boolean => {
-  // The error of a poll says nothing about the request that is polled for.
-  if (operation?.startsWith("retrieve_future") === true) return false
-  switch (tag) {
-    case "SequenceBroken":
-      return applied === "no"
-    case "Unavailable":
-      return reason === "Connect"
-    case "InvalidInput":
-    case "RequestRejected":
-    case "Unauthorized":
-    case "Forbidden":
-    case "NotFound":
-    case "RateLimited":
-    case "BillingPaused":
-      return true
-    default:
-      return false
-  }
-}
-
-const isDone = ({ state }: Accepted) => state === "result"
-
-/** Checks the claims of the errors of one part against the server's record. */
-const claims = ({ errors = {}, name }: Entry, accepted: ReadonlyArray<Accepted>): ReadonlyArray<Violation> => {
-  const part = layout.find((one) => one.name === name)
-  if (part === undefined) return []
-  const done = accepted.filter(isDone).length
-  return Object.entries(errors).flatMap(([half, error]) => {
-    const from = half === "update" ? part.to - 1 : part.from
-    const said = `${name}, ${half}: ${error.tag} (${error.applied ?? error.reason ?? ""})`
-    if (deniesWork(error) && done > from)
-      return [violation("truthful", `${said} denies work that the server has done: ${done} requests, expected ${from}`)]
-    if (error.tag === "SequenceBroken" && error.applied === "partial" && (done <= from || done >= part.to))
-      return [violation("truthful", `${said}, but the server has done ${done - from} of ${part.to - from} requests`)]
-    if (error.tag === "SequenceBroken" && done > part.to)
-      return [violation("truthful", `${said}, but the server has done ${done - part.to} later requests`)]
-    const acknowledged = error.acknowledged ?? 0
-    return acknowledged > 0 && !accepted.some(({ seq }) => seq === acknowledged)
-      ? [violation("truthful", `${said} says that number ${acknowledged} was acknowledged; the server has none`)]
-      : []
-  })
-}
-
-/** Checks that the server did what the program knows to be done, in order, once, and nothing else. */
-const orderly = (entries: ReadonlyArray<Entry>, accepted: ReadonlyArray<Accepted>): ReadonlyArray<Violation> => {
-  const done = accepted.filter(isDone).map(({ operation }) => operation)
-  const known = layout.filter(({ name }) => entries.some((entry) => entry.name === name && entry.errors === undefined))
-  const confirmed = known.at(-1)?.to ?? 0
-  const expected = sequence.slice(0, done.length)
-  return [
-    ...(isDeepStrictEqual(done, expected)
-      ? []
-      : [violation("truthful", `the server did ${done.join(" ")}; expected ${expected.join(" ")}`)]),
-    ...(done.length < confirmed
-      ? [violation("truthful", `the program knows of ${confirmed} finished requests, the server of ${done.length}`)]
-      : []),
-  ]
-}
 
 const typed = (entries: ReadonlyArray<Entry>) =>
   entries.flatMap(({ errors = {}, name }) =>
@@ -186,8 +112,7 @@ export const check = (
     // Nothing can be said about bytes that were changed on their way: that is for TLS to prevent.
     ...(isTampered ? [] : comparedValues(entries, expected)),
     ...(isTampered ? [] : comparedWeights(observation, reference)),
-    ...(isTampered ? [] : orderly(entries, record.accepted)),
-    ...(isTampered || isLied ? [] : entries.flatMap((entry) => claims(entry, record.accepted))),
+    ...(isTampered || isLied ? [] : Truth.check(entries, record.accepted)).map((detail) => violation("truthful", detail)),
     ...(kind === "recoverable" ? survived(entries, expected) : []),
   ]
 }

@@ -29,16 +29,16 @@ const losesResponse = ({ fault }: Planned): boolean => {
 
 export const defects: ReadonlyArray<Defect> = [
   {
-    name: "the local server answers 400 instead of 409 to number 0, so that a lost first response ends the run",
-    provokes: (planned) =>
-      (planned.endpoint === "forward_backward" || planned.endpoint === "optim_step") && losesResponse(planned),
-    explains: ({ detail, promise }) => promise === "survived" && detail.includes("SequenceBroken"),
-  },
-  {
     name: "an unreadable 200 response is not retried",
     provokes: ({ fault }) => fault._tag === "Unreadable" || (fault._tag === "Truncate" && fault.clean),
     explains: ({ detail, promise }) =>
-      promise === "survived" && (detail.includes("UnexpectedResponse") || detail.includes("SequenceBroken")),
+      promise === "survived" &&
+      (detail.includes("UnexpectedResponse") || detail.includes("unexpected response") || detail.includes("Corrupted")),
+  },
+  {
+    name: "the local server answers 400 instead of 409 to number 0, so that a lost first response ends the run",
+    provokes: (planned) => planned.endpoint === "forward_backward" && planned.nth < 4 && losesResponse(planned),
+    explains: ({ detail, promise }) => promise === "survived" && /SequenceBroken.*\(seq [123]\)/.test(detail),
   },
 ]
 
@@ -47,6 +47,6 @@ export const explanation = (
   injected: ReadonlyArray<Planned>,
   violations: ReadonlyArray<Violation>,
 ): string | undefined =>
-  defects.find(
-    ({ explains, provokes }) => violations.length > 0 && injected.some(provokes) && violations.every(explains),
-  )?.name
+  violations.length === 0
+    ? undefined
+    : defects.find(({ explains, provokes }) => injected.some(provokes) && violations.every(explains))?.name

@@ -217,6 +217,10 @@ const hostile: Effect.Effect<Fault> = Effect.flatten(
   ]),
 )
 
+/** Any JSON object is a valid configuration, in which every flag has its default. */
+const meaningful = (endpoint: string, fault: Fault): Fault =>
+  endpoint === "client/config" && fault._tag === "Unreadable" ? { ...fault, how: "html" } : fault
+
 const times = (kind: Class): Effect.Effect<number> =>
   kind === "recoverable"
     ? weighted([
@@ -235,7 +239,7 @@ const times = (kind: Class): Effect.Effect<number> =>
 const planned = (kind: Class, jwt: boolean) =>
   Effect.gen(function* () {
     const { name, requests } = yield* weighted(endpoints.filter(([, { name }]) => jwt || name !== "auth/token"))
-    const fault = yield* kind === "recoverable" ? recoverable(name, jwt) : hostile
+    const fault = yield* kind === "recoverable" ? recoverable(name, jwt) : Effect.map(hostile, (fault) => meaningful(name, fault))
     const one: Planned = {
       endpoint: name,
       nth: yield* between(0, requests - 1),

@@ -78,8 +78,12 @@ const listen = (handle: (request: IncomingMessage, response: ServerResponse) => 
     ({ close }) => close,
   )
 
-/** Starts a proxy in the current scope. */
-export const make = (upstream: Upstream, plan: Plan): Effect.Effect<Proxy, never, Scope.Scope> =>
+/** Starts a proxy in the current scope. `onRequest` is called when a request arrives, before it is forwarded. */
+export const make = (
+  upstream: Upstream,
+  plan: Plan,
+  onRequest: () => void = () => {},
+): Effect.Effect<Proxy, never, Scope.Scope> =>
   Effect.gen(function* () {
     const choose = chooser(plan)
     const { overtaken, pass } = turnstile()
@@ -97,6 +101,7 @@ export const make = (upstream: Upstream, plan: Plan): Effect.Effect<Proxy, never
       if (planned !== undefined) injected.push(planned)
       log.push(`${request.method} ${endpoint}${planned === undefined ? "" : ` ← ${describe(planned)}`}`)
       pass()
+      onRequest()
       const exchange = Exchange.make(request, response)
       const fiber = run(
         perform(around, exchange, planned?.fault).pipe(

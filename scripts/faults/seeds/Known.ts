@@ -29,6 +29,12 @@ const losesResponse = ({ fault }: Planned): boolean => {
 
 export const defects: ReadonlyArray<Defect> = [
   {
+    name: "a foreign JSON object is accepted as the result of a pass without outputs",
+    provokes: ({ endpoint, fault }) =>
+      endpoint === "retrieve_future" && fault._tag === "Unreadable" && fault.how === "json",
+    explains: ({ promise }) => promise === "equal",
+  },
+  {
     name: "an unreadable 200 response is not retried",
     provokes: ({ fault }) => fault._tag === "Unreadable" || (fault._tag === "Truncate" && fault.clean),
     explains: ({ detail, promise }) =>

@@ -68,7 +68,11 @@ const row = (victim: Kills.Victim, { failed, kills, known, runs }: Tally): Resul
       ? "A killed program continues from its journal and ends as if it had not been killed."
       : "A killed server continues on its data, and its clients end as if it had not been killed.",
   tried: `${kills} kills in ${runs} runs, at random moments, some during the first requests`,
-  outcome: [`${runs - known - failed} equal`, ...(known > 0 ? [`${known} known defects`] : []), `${failed} failed`].join(", "),
+  outcome: [
+    `${runs - known - failed} equal`,
+    ...(known > 0 ? [`${known} known defects`] : []),
+    `${failed} failed`,
+  ].join(", "),
   command: `pnpm faults:kills --only ${victim} --count ${kills}`,
 })
 

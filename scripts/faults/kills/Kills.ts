@@ -68,7 +68,12 @@ const killing = (requests: Counter, plan: ReadonlyArray<Moment>, kill: Effect.Ef
 const parse = (line: string | undefined): Report | undefined => (line === undefined ? undefined : JSON.parse(line))
 
 /** Runs the client once, to its end or until it is killed. */
-const life = (bundles: Bundles, settings: ClientSettings, key: string, whileAlive: (child: Child.Child) => Effect.Effect<void>) =>
+const life = (
+  bundles: Bundles,
+  settings: ClientSettings,
+  key: string,
+  whileAlive: (child: Child.Child) => Effect.Effect<void>,
+) =>
   Effect.gen(function* () {
     const child = yield* Child.run({
       program: bundles.client,
@@ -81,11 +86,20 @@ const life = (bundles: Bundles, settings: ClientSettings, key: string, whileAliv
     return { end, report: parse(yield* child.firstLine), output: child.stderr() }
   }).pipe(Effect.scoped)
 
-/** Runs the program to its end, however often it, or its server, is killed. */
+export interface Directories {
+  readonly client: string
+  readonly server: string
+}
+
+/**
+ * Runs the program to its end, however often it, or its server, is killed. `onKilled` runs between a kill and the next
+ * process.
+ */
 export const run = (
   bundles: Bundles,
   victim: Victim,
   plan: ReadonlyArray<Moment>,
+  onKilled: (directories: Directories) => Effect.Effect<void> = () => Effect.void,
 ): Effect.Effect<Observation> =>
   Effect.gen(function* () {
     const home = yield* directory
@@ -93,21 +107,34 @@ export const run = (
     const dataDirectory = join(home, "server")
     const clientDirectory = join(home, "client")
     yield* Effect.promise(() => mkdir(clientDirectory))
-    const server = yield* LabServer.make(bundles, { dataDirectory, model, parallel: true, jwt: true, snapshotEvery: 2 }, key)
+    const server = yield* LabServer.make(
+      bundles,
+      { dataDirectory, model, parallel: true, jwt: true, snapshotEvery: 2 },
+      key,
+    )
     const requests = counter()
     const peace = { seed: 0, parallel: true, jwt: true, faults: [] }
     const proxy = yield* Proxy.make(server, peace, requests.onRequest)
     const settings: ClientSettings = { baseUrl: proxy.url, directory: clientDirectory, attemptTimeout: 5000 }
+    const meanwhile = onKilled({ client: clientDirectory, server: dataDirectory })
     let kills = 0
     const left = [...plan]
     for (;;) {
       const { end, output, report } = yield* life(bundles, settings, key, (child) =>
         victim === "client"
           ? killing(requests, left.splice(0, 1), child.kill("SIGKILL"))
-          : killing(requests, left, Effect.zipRight(Effect.sync(() => kills++), server.restart)),
+          : killing(
+              requests,
+              left,
+              Effect.zipRight(
+                Effect.sync(() => kills++),
+                server.restartAfter(meanwhile),
+              ),
+            ),
       )
       if (end === "SIGKILL") {
         kills++
+        yield* meanwhile
         continue
       }
       yield* server.kill

@@ -21,16 +21,25 @@ export interface Command {
   readonly program: string
   readonly args: ReadonlyArray<string>
   readonly env?: Readonly<Record<string, string>>
+  readonly conditions?: Conditions | undefined
+}
+
+/** Changes what surrounds a process. */
+export interface Conditions {
+  /** A program that runs Node, with its arguments. */
+  readonly wrapper?: ReadonlyArray<string>
   /** Options of Node itself. */
   readonly node?: ReadonlyArray<string>
 }
 
-const start = ({ args, env = {}, node = [], program }: Command): ChildProcess =>
-  spawn(process.execPath, [...node, program, ...args], {
+const start = ({ args, conditions: { node = [], wrapper = [] } = {}, env = {}, program }: Command): ChildProcess => {
+  const [command = process.execPath, ...rest] = [...wrapper, process.execPath, ...node, program, ...args]
+  return spawn(command, rest, {
     stdio: ["ignore", "pipe", "pipe"],
     // No variable of the surroundings reaches the program, so that a seed means the same everywhere.
     env: { PATH: process.env["PATH"], HOME: "/nonexistent", ...env },
   })
+}
 
 const follow = (child: ChildProcess): Child => {
   let [stdout, stderr] = ["", ""]

@@ -9,6 +9,8 @@ export interface LabServer {
   readonly pid: () => number
   /** Kills the process and starts another one on the same data. */
   readonly restart: Effect.Effect<void>
+  /** Like `restart`, with an effect between the two processes. */
+  readonly restartAfter: (meanwhile: Effect.Effect<void>) => Effect.Effect<void>
   /** Kills the process. */
   readonly kill: Effect.Effect<void>
   /** Everything that the processes wrote. */
@@ -22,11 +24,16 @@ interface Running {
 }
 
 /** Starts a process and waits until it listens. */
-const start = (bundles: Bundles, settings: ServerSettings, key: string): Effect.Effect<Running> =>
+const start = (
+  bundles: Bundles,
+  settings: ServerSettings,
+  key: string,
+  conditions: Child.Conditions | undefined,
+): Effect.Effect<Running> =>
   Effect.gen(function* () {
     const scope = yield* Scope.make()
     const child = yield* Scope.extend(
-      Child.run({ program: bundles.server, args: [JSON.stringify(settings)], env: { [keyVariable]: key } }),
+      Child.run({ program: bundles.server, args: [JSON.stringify(settings)], env: { [keyVariable]: key }, conditions }),
       scope,
     )
     const line = yield* child.firstLine
@@ -40,6 +47,7 @@ export const make = (
   bundles: Bundles,
   settings: ServerSettings,
   key: string,
+  conditions?: Child.Conditions,
 ): Effect.Effect<LabServer, never, Scope.Scope> =>
   Effect.gen(function* () {
     const lock = yield* Effect.makeSemaphore(1)
@@ -50,16 +58,19 @@ export const make = (
       running = undefined
       return scope === undefined ? Effect.void : Scope.close(scope, Exit.void)
     })
-    const begin = Effect.map(start(bundles, settings, key), (next) => {
+    const begin = Effect.map(start(bundles, settings, key, conditions), (next) => {
       all.push(next.child)
       running = next
     })
+    const restartAfter = (meanwhile: Effect.Effect<void>) =>
+      Effect.uninterruptible(lock.withPermits(1)(kill.pipe(Effect.zipRight(meanwhile), Effect.zipRight(begin))))
     yield* Effect.addFinalizer(() => lock.withPermits(1)(kill))
     yield* begin
     return {
       port: () => running?.port ?? 1,
       pid: () => running?.child.pid ?? 0,
-      restart: Effect.uninterruptible(lock.withPermits(1)(Effect.zipRight(kill, begin))),
+      restart: restartAfter(Effect.void),
+      restartAfter,
       kill: lock.withPermits(1)(kill),
       output: () => all.map(({ stderr, stdout }) => stdout() + stderr()).join(""),
     }

@@ -43,7 +43,7 @@ export const read = (dataDirectory: string, modelId: string | undefined): Effect
   Effect.gen(function* () {
     const store = yield* Store.open(dataDirectory)
     const futures = yield* store.futures
-        const accepted = futures
+    const accepted = futures
       .filter((row) => row.lane === modelId && isOfProgram(row))
       .flatMap(({ operation, seq, state }) => (seq === null ? [] : [{ seq, operation, state }]))
       .toSorted((a, b) => a.seq - b.seq)

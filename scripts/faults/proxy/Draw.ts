@@ -239,7 +239,9 @@ const times = (kind: Class): Effect.Effect<number> =>
 const planned = (kind: Class, jwt: boolean) =>
   Effect.gen(function* () {
     const { name, requests } = yield* weighted(endpoints.filter(([, { name }]) => jwt || name !== "auth/token"))
-    const fault = yield* kind === "recoverable" ? recoverable(name, jwt) : Effect.map(hostile, (fault) => meaningful(name, fault))
+    const fault = yield* kind === "recoverable"
+      ? recoverable(name, jwt)
+      : Effect.map(hostile, (fault) => meaningful(name, fault))
     const one: Planned = {
       endpoint: name,
       nth: yield* between(0, requests - 1),

@@ -1,6 +1,6 @@
 /** Runs the program once, through a proxy that injects the faults of a plan. */
 import { randomBytes } from "node:crypto"
-import { mkdir, readdir, readFile } from "node:fs/promises"
+import { cp, mkdir, readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Duration, Effect, Option } from "effect"
 import { type Bundles, model } from "../lab/Bundles.ts"
@@ -44,12 +44,13 @@ const parse = (line: string | undefined): Report | undefined => {
 }
 
 /** Runs the client to its end; kills it if it does not report or does not exit in time. */
-const runClient = (bundles: Bundles, settings: ClientSettings, key: string) =>
+const runClient = (bundles: Bundles, settings: ClientSettings, key: string, conditions: Child.Conditions | undefined) =>
   Effect.gen(function* () {
     const child = yield* Child.run({
       program: bundles.client,
       args: ["tour", JSON.stringify(settings)],
       env: { [keyVariable]: key },
+      conditions,
     })
     const line = yield* Effect.timeoutOption(child.firstLine, limit)
     const end = yield* Effect.timeoutOption(child.ended, exitLimit)
@@ -57,20 +58,42 @@ const runClient = (bundles: Bundles, settings: ClientSettings, key: string) =>
     return { report, end: Option.getOrUndefined(end), output: child.stdout() + child.stderr() }
   }).pipe(Effect.scoped)
 
+/** Special conditions for the processes, each made for the directory that the process writes to. */
+export interface Conditions {
+  readonly client?: (directory: string) => Child.Conditions
+  readonly server?: (directory: string) => Child.Conditions
+}
+
+/** Copies what a process sees in a directory, which may be a file system of its own. */
+const copied = (pid: number, from: string, to: string) =>
+  Effect.promise(() => cp(join(`/proc/${pid}/root`, from), to, { recursive: true, force: true }))
+
 /** Runs one experiment. */
-export const run = (bundles: Bundles, plan: Plan, key: string): Effect.Effect<Observation> =>
+export const run = (
+  bundles: Bundles,
+  plan: Plan,
+  key: string,
+  conditions: Conditions = {},
+): Effect.Effect<Observation> =>
   Effect.gen(function* () {
     const startedAt = performance.now()
     const home = yield* directory
     const dataDirectory = join(home, "server")
     const clientDirectory = join(home, "client")
-    yield* Effect.promise(() => mkdir(clientDirectory))
-    const server = yield* LabServer.make(bundles, { dataDirectory, model, parallel: plan.parallel, jwt: plan.jwt, snapshotEvery: 2 }, key)
+    const recordDirectory = conditions.server === undefined ? dataDirectory : join(home, "record")
+    for (const path of [clientDirectory, dataDirectory]) yield* Effect.promise(() => mkdir(path))
+    const server = yield* LabServer.make(
+      bundles,
+      { dataDirectory, model, parallel: plan.parallel, jwt: plan.jwt, snapshotEvery: 2 },
+      key,
+      conditions.server?.(dataDirectory),
+    )
     const proxy = yield* Proxy.make(server, plan)
     const settings: ClientSettings = { baseUrl: proxy.url, directory: clientDirectory, attemptTimeout: 1500 }
-    const { end, output, report } = yield* runClient(bundles, settings, key)
+    const { end, output, report } = yield* runClient(bundles, settings, key, conditions.client?.(clientDirectory))
+    if (recordDirectory !== dataDirectory) yield* copied(server.pid(), dataDirectory, recordDirectory)
     yield* server.kill
-    const record = yield* Record.read(dataDirectory, report?.modelId)
+    const record = yield* Record.read(recordDirectory, report?.modelId)
     const observation: Observation = {
       plan,
       injected: proxy.injected(),

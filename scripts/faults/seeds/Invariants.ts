@@ -112,7 +112,9 @@ export const check = (
     // Nothing can be said about bytes that were changed on their way: that is for TLS to prevent.
     ...(isTampered ? [] : comparedValues(entries, expected)),
     ...(isTampered ? [] : comparedWeights(observation, reference)),
-    ...(isTampered || isLied ? [] : Truth.check(entries, record.accepted)).map((detail) => violation("truthful", detail)),
+    ...(isTampered || isLied ? [] : Truth.check(entries, record.accepted)).map((detail) =>
+      violation("truthful", detail),
+    ),
     ...(kind === "recoverable" ? survived(entries, expected) : []),
   ]
 }

@@ -31,7 +31,8 @@ export const defects: ReadonlyArray<Defect> = [
   {
     name: "a foreign JSON object is accepted as the result of a pass without outputs",
     provokes: ({ endpoint, fault }) =>
-      endpoint === "retrieve_future" && fault._tag === "Unreadable" && fault.how === "json",
+      endpoint === "retrieve_future" &&
+      ((fault._tag === "Unreadable" && fault.how === "json") || (fault._tag === "Status" && fault.status < 300)),
     explains: ({ promise }) => promise === "equal",
   },
   {

@@ -99,9 +99,7 @@ export const check = (entries: ReadonlyArray<Entry>, accepted: ReadonlyArray<Acc
   )
   const confirmed = succeeded.at(-1)?.to ?? 0
   return [
-    ...(isDeepStrictEqual(done, expected)
-      ? []
-      : [`the server did ${done.join(" ")}; expected ${expected.join(" ")}`]),
+    ...(isDeepStrictEqual(done, expected) ? [] : [`the server did ${done.join(" ")}; expected ${expected.join(" ")}`]),
     ...(done.length < confirmed
       ? [`the program knows of ${confirmed} finished requests, the server of ${done.length}`]
       : []),

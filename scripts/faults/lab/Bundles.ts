@@ -31,6 +31,7 @@ export interface Bundles {
   readonly client: string
   readonly server: string
   readonly load: string
+  readonly fuzz: string
 }
 
 /** The directory of the model that ships with the engine. */
@@ -40,6 +41,7 @@ const entryPoints = {
   client: join(root, "scripts/faults/program/client.ts"),
   server: join(root, "scripts/faults/program/server.ts"),
   load: join(root, "scripts/faults/load/client.ts"),
+  fuzz: join(root, "scripts/faults/fuzz/worker.ts"),
   // The server starts these two on a thread, by their places relative to its own.
   EngineBackend: join(root, "packages/server/src/EngineBackend.ts"),
   "internal/WorkerMain": join(root, "packages/server/src/internal/WorkerMain.ts"),
@@ -70,6 +72,7 @@ export const make = Effect.gen(function* () {
     client: join(outdir, "client.js"),
     server: join(outdir, "server.js"),
     load: join(outdir, "load.js"),
+    fuzz: join(outdir, "fuzz.js"),
   }
   return bundles
 })

@@ -17,7 +17,7 @@ export interface Outcome {
 }
 
 /** A process that prints nothing for this long is in an endless loop. */
-const silence = 15_000
+const silence = 30_000
 
 const lastLine = (output: string): Line | undefined => {
   const lines = output.split("\n").filter((line) => line !== "")

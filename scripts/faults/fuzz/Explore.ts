@@ -12,8 +12,6 @@ export interface Options {
   readonly seed: number
   /** When to stop, as the time of `performance.now()`. */
   readonly until: number
-  /** Called now and then with the number of runs so far. */
-  readonly onProgress?: (runs: number, corpus: number) => void
 }
 
 export interface Finding {
@@ -80,7 +78,7 @@ class Explorer {
 
 /** Runs mutated inputs until one misbehaves or the time is over. */
 export const explore = async (options: Options): Promise<Explored> => {
-  const { onProgress, seed, until } = options
+  const { seed, until } = options
   const random = dice(seed)
   const explorer = new Explorer(options)
   const { corpus } = explorer
@@ -89,7 +87,6 @@ export const explore = async (options: Options): Promise<Explored> => {
   while (finding === undefined && performance.now() < until) {
     const batch = Array.from({ length: batchSize }, () => mutate(chosen(corpus, random), random, corpus, longest))
     finding = await explorer.keepNew(batch)
-    onProgress?.(explorer.runs, corpus.length)
     // Lets timers and messages through.
     await new Promise((resume) => setImmediate(resume))
   }

@@ -10,7 +10,7 @@ export interface Settings {
 }
 
 export type Line =
-  | { readonly _tag: "Progress"; readonly runs: number; readonly corpus: number }
+  | { readonly _tag: "Progress"; readonly runs: number }
   | {
       readonly _tag: "End"
       readonly runs: number

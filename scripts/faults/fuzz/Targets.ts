@@ -7,7 +7,7 @@ import { Safetensors } from "@effect-tinker/engine"
 import { FileJournal } from "@effect-tinker/node"
 import { ChatTemplate, ExactJson, TokenizerBackend } from "@effect-tinker/tokenizer"
 import { NodeContext } from "@effect/platform-node"
-import { ConfigProvider, Effect, Either, Layer, Option, Redacted, Schema, Stream } from "effect"
+import { ConfigProvider, Effect, Either, Layer, ManagedRuntime, Option, Redacted, Schema, Stream } from "effect"
 import { Archive, Checkpoint, SampleResult, TinkerConfig, TrainingResult } from "effect-tinker"
 import * as Credentials from "effect-tinker/Credentials"
 import * as Host from "effect-tinker/http/Host"
@@ -54,12 +54,14 @@ const header = (name: string, size: number): Buffer => {
 
 const tar = Buffer.concat([header("a.txt", 3), Buffer.from("abc".padEnd(512, "\u0000")), Buffer.alloc(1024)])
 
+const files = ManagedRuntime.make(NodeContext.layer)
+
 const unpack = (bytes: Uint8Array) =>
   Effect.acquireUseRelease(
     Effect.sync(() => mkdtempSync(join(home, "archive-"))),
     (directory) =>
       Archive.unpack(Stream.make(bytes), join(directory, "out"), { maxBytes: 2 ** 20, maxEntries: 20 }).pipe(
-        Effect.provide(NodeContext.layer),
+        Effect.provide(files),
       ),
     (directory) => Effect.promise(async () => (await import("node:fs/promises")).rm(directory, { recursive: true })),
   )

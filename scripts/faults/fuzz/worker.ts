@@ -27,8 +27,19 @@ const used = () => {
 /** The longest time of one run, in milliseconds. */
 const slow = 2000
 
+let [runs, shownAt] = [0, 0]
+
+/** Prints a line now and then, also while a batch of slow inputs runs. */
+const showLife = () => {
+  runs++
+  if (performance.now() - shownAt < 500) return
+  shownAt = performance.now()
+  print({ _tag: "Progress", runs })
+}
+
 const run: Run = async (input) => {
   if (target === undefined) return `there is no target ${settings.target}`
+  showLife()
   ftruncateSync(file, 0)
   writeSync(file, input, 0, input.length, 0)
   const [memory, startedAt] = [used(), performance.now()]
@@ -40,18 +51,12 @@ const run: Run = async (input) => {
 }
 
 const coverage = Coverage.start((url) => url.includes("fuzz"))
-let shown = 0
-const { corpus, finding, runs } = await explore({
+const { corpus, finding } = await explore({
   run,
   corpus: [...(target?.seeds ?? []), ...settings.corpus.map((text) => Buffer.from(text, "base64"))],
   coverage,
   seed: settings.seed,
   until: performance.now() + 1000 * settings.seconds,
-  onProgress: (runs, corpus) => {
-    if (performance.now() - shown < 500) return
-    shown = performance.now()
-    print({ _tag: "Progress", runs, corpus })
-  },
 })
 print({
   _tag: "End",

@@ -85,7 +85,7 @@ const journalSeed = await Effect.runPromise(
       const { append } = yield* FileJournal.make(join(home, "seed"))
       yield* append([
         { record: { _tag: "Resumed" } },
-        { record: { _tag: "Checkpoint", seq: 3, path: "tinker://a/weights/b" } },
+        { record: { _tag: "Acknowledged", seq: 3, requestId: "a" } },
         { record: { _tag: "Settled", seq: 3, succeeded: true } },
       ])
       return new Uint8Array(readFileSync(join(home, "seed")))

@@ -55,7 +55,7 @@ const follow = (child: ChildProcess): Child => {
   child.once("close", () => {
     hasEnded = true
     Deferred.unsafeDone(end, Effect.succeed(child.signalCode ?? child.exitCode))
-    Deferred.unsafeDone(line, Effect.succeed(undefined))
+    Deferred.unsafeDone(line, Effect.void)
   })
   return {
     pid: child.pid ?? 0,

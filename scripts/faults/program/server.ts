@@ -21,7 +21,7 @@ const server = TinkerServer.layer({
 const serve = Effect.gen(function* () {
   const { port } = yield* NodeTinkerServer.listen(yield* TinkerServer.TinkerServer, { port: 0, closeGrace: "1 second" })
   yield* Console.log(String(port))
-  yield* Effect.never
+  return yield* Effect.never
 })
 
 serve.pipe(Effect.scoped, Effect.provide(server), NodeRuntime.runMain)

@@ -61,7 +61,7 @@ const campaign = (
       else if (errors.length > 0 && errors.every(({ isTyped }) => isTyped)) typed++
       else wrong.push(`seed ${seed}: ${problems.join(", ").slice(0, 200)}`)
     }
-    const verdict = wrong.length === 0 ? "" : isKnown ? "known: " : "failed: "
+    const verdict = isKnown ? "known defect, damage may go unnoticed: " : wrong.length === 0 ? "" : "failed: "
     const row: Row = {
       ...texts,
       outcome: `${verdict}${[`${equal} equal`, `${typed} typed errors`, ...wrong].join(", ")}`,

@@ -55,7 +55,10 @@ const follow = (child: ChildProcess): Child => {
   child.once("close", () => {
     hasEnded = true
     Deferred.unsafeDone(end, Effect.succeed(child.signalCode ?? child.exitCode))
-    Deferred.unsafeDone(line, Effect.void)
+    Deferred.unsafeDone(
+      line,
+      Effect.map(Effect.void, () => undefined),
+    )
   })
   return {
     pid: child.pid ?? 0,

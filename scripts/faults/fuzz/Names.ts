@@ -1,0 +1,21 @@
+/** The names of all targets. */
+export const names: ReadonlyArray<string> = [
+  "tar",
+  "gzip",
+  "journal",
+  "sse",
+  "credentials",
+  "jwt",
+  "handle",
+  "checkpoint",
+  "safetensors",
+  "training result",
+  "sample result",
+  "pass request",
+  "poll",
+  "api",
+  "config",
+  "exact json",
+  "template",
+  "tokenizer",
+]

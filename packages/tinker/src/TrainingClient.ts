@@ -364,7 +364,7 @@ export interface Options extends Pick<RequestOptions, "deadline" | "stalledAfter
    */
   readonly closeGrace?: Duration.DurationInput | undefined
   /**
-   * What to do when the response to a pass or an update is lost. `probe`: find out, by a harmless forward pass under a
+   * Decides what happens when the response to a pass or an update is lost. `probe`: find out, by a harmless forward pass under a
    * used number, whether the server would detect a second one; if so, send it again, else stop. `resend`: send it again,
    * as the official SDK does. `stop`: fail with `SequenceBroken`.
    *

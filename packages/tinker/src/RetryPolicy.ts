@@ -13,7 +13,7 @@ import * as Schedule from "effect/Schedule"
 import * as ScheduleDecision from "effect/ScheduleDecision"
 import * as ScheduleInterval from "effect/ScheduleInterval"
 import * as Delays from "./internal/core/Delays.ts"
-import { isMisfit, maxMisfitRetries } from "./internal/core/Response.ts"
+import { isMisfit, maxMisfitRetries, meaningOf } from "./internal/core/Response.ts"
 import { isBillingStop, isRetryable, type TinkerError } from "./TinkerError.ts"
 
 /**
@@ -143,7 +143,7 @@ export const firstDelay: number = Delays.firstDelay
 const backOff = (options: Options, error: TinkerError, { random, retries }: Progress): number => {
   const base = Duration.toMillis(options.base ?? "500 millis")
   const cap = Duration.toMillis(options.cap ?? "10 seconds")
-  return Math.min(Delays.doubling(base, retries, error._tag === "RateLimited"), cap) * (1 - 0.25 * random)
+  return Math.min(Delays.doubling(base, retries, meaningOf(error) === "Throttled"), cap) * (1 - 0.25 * random)
 }
 
 interface State {

@@ -6,7 +6,7 @@
  */
 import type { FutureError, TinkerError } from "../../TinkerError.ts"
 import { billingInterval, doubling } from "./Delays.ts"
-import { isBillingStop, isMisfit, isRetryable, maxMisfitRetries } from "./Response.ts"
+import { isBillingStop, isMisfit, isRetryable, maxMisfitRetries, meaningOf } from "./Response.ts"
 
 /** The state that all samples of a client share. */
 export interface Client {
@@ -206,9 +206,9 @@ export const rules: Rules = {
 /** Returns what matters about a submission that failed. `retryAfter` is in milliseconds. */
 export const failureOf = (error: TinkerError, retryAfter: number | undefined): Failure => ({
   reason: error.message,
-  isRateLimited: error._tag === "RateLimited",
+  isRateLimited: meaningOf(error) === "Throttled",
   isBillingStop: isBillingStop(error),
-  isConflict: error._tag === "RequestRejected" && error.reason === "Conflict",
+  isConflict: meaningOf(error) === "Conflict",
   isRetryable: isRetryable(error),
   isMisfit: isMisfit(error),
   retryAfter,

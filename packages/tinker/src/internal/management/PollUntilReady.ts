@@ -12,6 +12,7 @@ import { CheckpointArchive, type TraceExport } from "../../protocol/schemas/Mana
 import type * as Checkpoint from "../../Checkpoint.ts"
 import type { RawAnswer } from "../../protocol/Endpoint.ts"
 import { DeadlineExceeded, RequestFailed, type TinkerError, UnexpectedResponse } from "../../TinkerError.ts"
+import { isUnreadable, maxMisfitRetries } from "../core/Response.ts"
 import * as RetryPolicy from "../../RetryPolicy.ts"
 import type * as Transport from "../../Transport.ts"
 import { requestId } from "../request/Refusal.ts"
@@ -93,6 +94,9 @@ export const trace = (
 const archiveRetries = RetryPolicy.make({ maxRetries: 10 })
 const archiveRounds = Schedule.intersect(Schedule.spaced("30 seconds"), Schedule.recurs(5))
 
+/** The response is a redirect or JSON, which only `locate` can tell apart from a proxy's page. */
+const unreadableRetries = Schedule.intersect(Schedule.exponential("250 millis"), Schedule.recurs(maxMisfitRetries))
+
 const isBeingBuilt = (error: TinkerError): boolean => error._tag === "Unavailable" && Option.contains(error.status, 503)
 
 /** The minimum lifetime of a signed URL if the server does not report one. */
@@ -158,9 +162,10 @@ export const archive = (
       { trainingRunId: path.trainingRunId, checkpointId },
       { retryPolicy: archiveRetries, ...options },
     ).pipe(
+      Effect.flatMap((answer) => locate(answer, `${baseUrl}/`)),
+      Effect.retry({ while: isUnreadable, schedule: unreadableRetries }),
       Effect.tapError(() => Ref.update(known, ({ polls }) => ({ polls: polls + 1, state: "building" }))),
       Effect.retry({ while: isBeingBuilt, schedule: archiveRounds }),
-      Effect.flatMap((answer) => locate(answer, `${baseUrl}/`)),
     ),
   ).pipe(
     Effect.flatMap(({ expires, url }) =>

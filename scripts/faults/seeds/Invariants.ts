@@ -12,7 +12,7 @@ export const promises = {
   survived: "the program survives the faults",
   typed: "every failure is a typed error of the SDK",
   truthful: "an error states truthfully what the server did, and nothing is done twice or out of order",
-  bounded: "every caller resumes within two minutes",
+  bounded: "every caller resumes within the retry budget of five minutes and one more attempt",
   released: "no fiber, socket, file, handle or permit is left",
   exits: "the process exits by itself",
   secret: "no key and no token is in any output or file",
@@ -26,7 +26,7 @@ export interface Violation {
 }
 
 /** The longest time that a part of the program may take, in milliseconds. */
-export const bound = 120_000
+export const bound = 340_000
 
 const violation = (promise: Promised, detail: string): Violation => ({ promise, detail })
 

@@ -8,16 +8,16 @@ import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import type * as Either from "effect/Either"
+import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import { dual } from "effect/Function"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
-import type * as ParseResult from "effect/ParseResult"
+import * as ParseResult from "effect/ParseResult"
 import type { Pipeable } from "effect/Pipeable"
 import * as Predicate from "effect/Predicate"
-import type * as Schema from "effect/Schema"
+import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
 import type * as Types from "effect/Types"
@@ -149,6 +149,20 @@ const both = <A>(
   },
 ): Kind<A> => ({ type, fromJson: result.fromJson, fromProtobuf: Option.some(result.fromProtobuf) })
 
+/** Rejects an object with none of these keys, unless it is empty: all fields are optional, so that any would do. */
+const withOneOf = <A>(kind: Kind<A>, ...keys: ReadonlyArray<string>): Kind<A> => ({
+  ...kind,
+  fromJson: (json) => {
+    const isForeign =
+      Predicate.isRecord(json) && Object.keys(json).length > 0 && !keys.some((key) => Object.hasOwn(json, key))
+    return isForeign
+      ? Either.left(
+          ParseResult.parseError(new ParseResult.Type(Schema.Unknown.ast, json, `expected ${keys.join(" or ")}`)),
+        )
+      : kind.fromJson(json)
+  },
+})
+
 /**
  * Every kind of result that the server has.
  *
@@ -159,7 +173,7 @@ export const kinds = {
   createModel: jsonKind("CreateModel", Training.CreateModelResult),
   unloadModel: jsonKind("UnloadModel", Training.UnloadModelResult),
   loadWeights: jsonKind("LoadWeights", Training.LoadWeightsResult),
-  optimStep: jsonKind("OptimStep", Training.OptimStepResult),
+  optimStep: withOneOf(jsonKind("OptimStep", Training.OptimStepResult), "metrics", "type"),
   saveWeights: jsonKind("SaveWeights", Training.SaveWeightsResult),
   /** A save with a name. */
   saveWeightsForSampler: jsonKind("SaveWeightsForSampler", Training.SavedForSampler),

@@ -472,6 +472,16 @@ describe("poll response bodies", () => {
     }),
   )
 
+  it.effect("a foreign JSON object is not the result of an update, and an empty one is", () =>
+    Effect.gen(function* () {
+      const foreign = yield* run(optimStep, [{ body: { detail: { a: [1] } } }, { body: { metrics: { loss: 1 } } }])
+      expect(foreign.result).toEqual(Either.right({ metrics: { loss: 1 } }))
+      for (const body of [{}, { type: "optim_step" }, { metrics: null }]) {
+        expect((yield* run(optimStep, [{ body }])).result).toEqual(Either.right({ metrics: {} }))
+      }
+    }),
+  )
+
   it.effect("each field of a poll response is read independently of the others", () =>
     Effect.gen(function* () {
       const odd = yield* run(optimStep, [{ body: { error: { code: 7 }, category: 5 } }])

@@ -39,7 +39,7 @@ const rig = Effect.gen(function* () {
     probe: () => Effect.succeed({ answer: "Unknown", requestId: undefined }),
     readsOnlyJson: Effect.succeed(false),
     capacity: 64,
-    closeGrace: Duration.seconds(5),
+    closeGrace: Duration.zero,
     meters: () => undefined,
     attributes: {},
     report: () => undefined,

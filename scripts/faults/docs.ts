@@ -6,7 +6,6 @@ import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
 import { page } from "./results/Page.ts"
 import * as Results from "./results/Results.ts"
-import { defects } from "./seeds/Known.ts"
 
 const docs = fileURLToPath(new URL("../../docs/", import.meta.url))
 const path = `${docs}reliability.md`
@@ -15,11 +14,7 @@ const main = Effect.gen(function* () {
   const images = ["load-samples.svg", "load-tenants.svg", "load-soak.svg"].filter((name) =>
     existsSync(`${docs}images/${name}`),
   )
-  const text = page(
-    yield* Results.read,
-    defects.map(({ name }) => name),
-    images,
-  )
+  const text = page(yield* Results.read, images)
   const before = existsSync(path) ? readFileSync(path, "utf8") : ""
   yield* Effect.sync(() => {
     writeFileSync(path, text)

@@ -1,7 +1,7 @@
 /** Fuzzes every decoder of the wire and of files: `pnpm faults:fuzz --help`. */
 import * as Arguments from "@effect-tinker/cli/Arguments"
-import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
+import * as Command from "./lab/Command.ts"
 import * as Campaign from "./fuzz/Campaign.ts"
 import * as Corpus from "./fuzz/Corpus.ts"
 import { names } from "./fuzz/Names.ts"
@@ -66,14 +66,6 @@ const main = Effect.gen(function* () {
   }
   if (flags["record"] !== undefined) yield* Results.add(row(outcomes, seconds))
   if (outcomes.some(({ problem }) => problem !== undefined)) yield* Effect.sync(() => (process.exitCode = 1))
-}).pipe(
-  Effect.scoped,
-  Effect.catchTag("UsageError", ({ message }) =>
-    Effect.zipRight(
-      Console.error(`${message}\n\n${help}`),
-      Effect.sync(() => (process.exitCode = 2)),
-    ),
-  ),
-)
+})
 
-NodeRuntime.runMain(main)
+Command.run(help, main)

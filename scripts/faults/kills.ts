@@ -1,7 +1,7 @@
 /** Kills clients and servers at random moments: `pnpm faults:kills --help`. */
 import * as Arguments from "@effect-tinker/cli/Arguments"
-import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
+import * as Command from "./lab/Command.ts"
 import { check } from "./kills/Check.ts"
 import * as Disks from "./kills/Disks.ts"
 import * as Kills from "./kills/Kills.ts"
@@ -92,14 +92,6 @@ const main = Effect.gen(function* () {
   }
   yield* Console.log(failed === 0 ? "\nall as without kills" : `\n${failed} failed`)
   if (failed > 0) yield* Effect.sync(() => (process.exitCode = 1))
-}).pipe(
-  Effect.scoped,
-  Effect.catchTag("UsageError", ({ message }) =>
-    Effect.zipRight(
-      Console.error(`${message}\n\n${help}`),
-      Effect.sync(() => (process.exitCode = 2)),
-    ),
-  ),
-)
+})
 
-NodeRuntime.runMain(main)
+Command.run(help, main)

@@ -3,8 +3,8 @@ import { mkdir, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as Arguments from "@effect-tinker/cli/Arguments"
-import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect, Option } from "effect"
+import * as Command from "./lab/Command.ts"
 import * as Bundles from "./lab/Bundles.ts"
 import * as Child from "./lab/Child.ts"
 import { directory } from "./lab/Directory.ts"
@@ -111,14 +111,6 @@ const main = Effect.gen(function* () {
       command: `pnpm faults:load --only ${load.kind} --${load.kind} ${load.kind === "soak" ? load.seconds : load.count}`,
     })
   }
-}).pipe(
-  Effect.scoped,
-  Effect.catchTag("UsageError", ({ message }) =>
-    Effect.zipRight(
-      Console.error(`${message}\n\n${help}`),
-      Effect.sync(() => (process.exitCode = 2)),
-    ),
-  ),
-)
+})
 
-NodeRuntime.runMain(main)
+Command.run(help, main)

@@ -1,7 +1,7 @@
 /** Injects faults between SDK and server, by seed: `pnpm faults --help`. */
 import * as Arguments from "@effect-tinker/cli/Arguments"
-import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
+import * as Command from "./lab/Command.ts"
 import * as Bundles from "./lab/Bundles.ts"
 import * as Results from "./results/Results.ts"
 import * as Campaign from "./seeds/Campaign.ts"
@@ -24,7 +24,7 @@ Options:
   --verbose        show every request at the proxy, and every error
   -h, --help       show this help
 
-The exit code is 1 if a seed breaks a promise that no known defect explains.`
+The exit code is 1 if a seed breaks a promise.`
 
 const options = Effect.gen(function* () {
   const flags = yield* Arguments.parse(process.argv.slice(2), {
@@ -66,14 +66,6 @@ const main = Effect.gen(function* () {
   yield* Console.log(Summary.text(verdicts))
   if (isRecorded) yield* Results.add(Summary.row(chosen.kind, verdicts))
   if (verdicts.some(({ outcome }) => outcome === "failed")) yield* Effect.sync(() => (process.exitCode = 1))
-}).pipe(
-  Effect.scoped,
-  Effect.catchTag("UsageError", ({ message }) =>
-    Effect.zipRight(
-      Console.error(`${message}\n\n${help}`),
-      Effect.sync(() => (process.exitCode = 2)),
-    ),
-  ),
-)
+})
 
-NodeRuntime.runMain(main)
+Command.run(help, main)

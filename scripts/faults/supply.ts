@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs"
 import { writeFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
 import * as Arguments from "@effect-tinker/cli/Arguments"
-import { NodeRuntime } from "@effect/platform-node"
 import { version } from "effect-tinker/protocol/Version"
 import { Console, Effect } from "effect"
+import * as Command from "./lab/Command.ts"
 import * as Results from "./results/Results.ts"
 import * as Packages from "./supply/Packages.ts"
 import { cycloneDx } from "./supply/Sbom.ts"
@@ -124,13 +124,6 @@ const main = Effect.gen(function* () {
       { discard: true },
     )
   if (checks.some(({ failed }) => failed)) yield* Effect.sync(() => (process.exitCode = 1))
-}).pipe(
-  Effect.catchTag("UsageError", ({ message }) =>
-    Effect.zipRight(
-      Console.error(`${message}\n\n${help}`),
-      Effect.sync(() => (process.exitCode = 2)),
-    ),
-  ),
-)
+})
 
-NodeRuntime.runMain(main)
+Command.run(help, main)

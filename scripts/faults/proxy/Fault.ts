@@ -67,7 +67,7 @@ export const describe = ({ endpoint, fault, nth, times }: Planned): string => {
 /** Whether the bytes of a message are changed in a way that only a checksum or TLS could detect. */
 export const isTampering = ({ _tag }: Fault): boolean => _tag === "Corrupt"
 
-/** Whether the client is told something untrue: that a request was refused although the server did the work. */
+/** Whether the response is untrue: it refuses a request although the server did the work. */
 export const isLie = (fault: Fault): boolean =>
   fault._tag === "Status" &&
   fault.moment === "after" &&

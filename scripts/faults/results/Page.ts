@@ -49,10 +49,9 @@ const section = (rows: ReadonlyArray<Row>, images: ReadonlyArray<string>) => (on
 }
 
 /** The page, with one row for each kind of experiment that has a result. */
-export const page = ({ rows }: Results, knownDefects: ReadonlyArray<string>, images: ReadonlyArray<string>): string =>
+export const page = ({ rows }: Results, images: ReadonlyArray<string>): string =>
   [
     "# Reliability",
     "This page is generated from `reliability.json` by `pnpm faults:docs`: what is promised, what was tried, how often, and with which outcome. Every row can be repeated with its command, and a failing seed is printed with the command that repeats it.",
     ...sections.flatMap(section(rows, images)),
-    ...(knownDefects.length === 0 ? [] : ["## Known defects", knownDefects.map((name) => `- ${name}`).join("\n")]),
   ].join("\n\n") + "\n"

@@ -9,7 +9,6 @@ const indented = (lines: ReadonlyArray<string>) => lines.map((line) => `    ${li
 const details = (verdict: Verdict): ReadonlyArray<string> => [
   ...verdict.violations.map(({ detail, promise }) => `${promise}: ${detail}`),
   ...verdict.faults.map((fault) => `fault: ${fault}`),
-  ...(verdict.known === undefined ? [] : [`known: ${verdict.known}`]),
 ]
 
 const everything = (verdict: Verdict, { log, report }: Observation): ReadonlyArray<string> => [

@@ -1,10 +1,9 @@
 /** Sums up the verdicts of a class of faults. */
 import type { Row } from "../results/Results.ts"
 import type { Class } from "../proxy/Draw.ts"
-import { defects } from "./Known.ts"
 import { command, type Verdict } from "./Verdict.ts"
 
-const outcomes = ["equal", "error", "known", "failed"] as const
+const outcomes = ["equal", "error", "failed"] as const
 
 const counted = (values: ReadonlyArray<string>): ReadonlyArray<readonly [string, number]> => {
   const counts = new Map<string, number>()
@@ -23,15 +22,12 @@ export const text = (verdicts: ReadonlyArray<Verdict>): string => {
   const failed = verdicts.filter(({ outcome }) => outcome === "failed")
   const millis = verdicts.map(({ millis }) => millis)
   const seconds = (part: number) => `${(percentile(millis, part) / 1000).toFixed(1)} s`
-  const absent = defects.filter(({ name }) => verdicts.every(({ known }) => known !== name))
   return [
     "",
     `${verdicts.length} seeds: ${shown(outcomes.map((name) => [name, verdicts.filter(({ outcome }) => outcome === name).length]))}`,
     `faults injected: ${shown(counted(verdicts.flatMap(({ kinds }) => kinds)))}`,
     `errors: ${shown(counted(verdicts.flatMap(({ errors }) => errors.map((error) => error.split(": ")[1] ?? "")))) || "none"}`,
     `time of a seed: median ${seconds(0.5)}, 99% ${seconds(0.99)}`,
-    ...counted(verdicts.flatMap(({ known }) => known ?? [])).map(([name, count]) => `known, ${count} seeds: ${name}`),
-    ...absent.map(({ name }) => `not seen, remove it from Known.ts if it is fixed: ${name}`),
     ...failed.map(
       (verdict) =>
         `failed: ${command(verdict)}   ${verdict.violations[0]?.promise}: ${verdict.violations[0]?.detail.slice(0, 160)}`,
@@ -53,7 +49,6 @@ export const row = (kind: Class, verdicts: ReadonlyArray<Verdict>): Row => {
     outcome: [
       `${count("equal")} equal`,
       ...(count("error") > 0 ? [`${count("error")} typed errors`] : []),
-      ...(count("known") > 0 ? [`${count("known")} known defects`] : []),
       `${count("failed")} failed`,
     ].join(", "),
     command: `pnpm faults --seeds ${verdicts.length}${kind === "hostile" ? " --hostile" : ""}`,

@@ -2,20 +2,18 @@
 import type { Class } from "../proxy/Draw.ts"
 import { describe } from "../proxy/Fault.ts"
 import type { Violation } from "./Invariants.ts"
-import { explanation } from "./Known.ts"
 import type { Observation } from "./Observation.ts"
 
 export interface Verdict {
   readonly kind: Class
   readonly seed: number
   /** `equal`: everything as without faults. `error`: a typed, truthful error. */
-  readonly outcome: "equal" | "error" | "known" | "failed"
+  readonly outcome: "equal" | "error" | "failed"
   readonly faults: ReadonlyArray<string>
   /** The kinds of the injected faults. */
   readonly kinds: ReadonlyArray<string>
   readonly violations: ReadonlyArray<Violation>
   readonly errors: ReadonlyArray<string>
-  readonly known: string | undefined
   readonly millis: number
 }
 
@@ -27,17 +25,15 @@ const errorsIn = ({ report }: Observation) =>
 /** Judges an observation by its violations. */
 export const make = (kind: Class, observation: Observation, violations: ReadonlyArray<Violation>): Verdict => {
   const { injected, millis, plan } = observation
-  const known = explanation(injected, violations)
   const errors = errorsIn(observation)
   return {
     kind,
     seed: plan.seed,
-    outcome: known !== undefined ? "known" : violations.length > 0 ? "failed" : errors.length > 0 ? "error" : "equal",
+    outcome: violations.length > 0 ? "failed" : errors.length > 0 ? "error" : "equal",
     faults: injected.map(describe),
     kinds: injected.map(({ fault }) => fault._tag),
     violations,
     errors,
-    known,
     millis,
   }
 }

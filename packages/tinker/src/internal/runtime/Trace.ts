@@ -15,7 +15,7 @@ import { clockOf } from "../util/MonotonicClock.ts"
 import * as FiberContext from "./FiberContext.ts"
 
 type Attributes = Readonly<Record<string, unknown>>
-type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
+export type AnyFiber = Fiber.RuntimeFiber<unknown, unknown>
 
 /** Effect's default tracer, which exports nothing. */
 const native = Context.get(DefaultServices.liveServices, Tracer.Tracer)
@@ -149,15 +149,18 @@ const makeSpan = (
   return span
 }
 
-/** Starts a span that another part of the program ends, if a tracer is installed. */
-export const start = (
-  describe: () => { readonly name: string; readonly attributes: Record<string, unknown> },
-): Effect.Effect<Trace | undefined> =>
-  Effect.withFiberRuntime((fiber) => {
-    if (tracerOf(fiber) === undefined) return Effect.succeed(undefined)
-    const { attributes, name } = describe()
-    return Effect.sync(() => open(fiber, name, "internal", attributes)?.trace)
-  })
+type Describe = () => { readonly name: string; readonly attributes: Record<string, unknown> }
+
+/** Starts a span that another part of the program ends, if the fiber has a tracer. */
+export const startIn = (fiber: AnyFiber, describe: Describe): Trace | undefined => {
+  if (tracerOf(fiber) === undefined) return undefined
+  const { attributes, name } = describe()
+  return open(fiber, name, "internal", attributes)?.trace
+}
+
+/** Does the same in the current fiber. */
+export const start = (describe: Describe): Effect.Effect<Trace | undefined> =>
+  Effect.withFiberRuntime((fiber) => Effect.succeed(startIn(fiber, describe)))
 
 /** Runs the effect inside the span of its caller. Without one, the tracer of the running fiber is turned off. */
 export const within = <A, E>(trace: Trace | undefined, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>

@@ -72,7 +72,7 @@ export class Submission<B, A> {
   readonly queueState: ObservableValue<ApiFuture.QueueState>
   readonly results: Array<ApiFuture.ApiFuture<B>> = []
   /** Runs in the operation's turn, after its requests. */
-  inTurn: Effect.Effect<unknown> = Effect.void
+  inTurn: Effect.Effect<void> | undefined
   isCancelled = false
   /** Its requests are those that a previous process recorded. */
   isRecorded = false

@@ -108,6 +108,7 @@ type AnySubmission = Submission<unknown, unknown>
 /** The parts of a submission that the queue uses, independent of its result type. */
 type Queued = Pick<AnySubmission, "id" | "describe" | "refused" | "isCancelled">
 type EndReason = ClientClosed | SessionLost
+type AnyFiber = Traces.AnyFiber
 type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
 
 /** Creates a driver in the current scope. */
@@ -199,7 +200,8 @@ export class TrainingDriver {
     second: Operation<B2, A2>,
   ): Effect.Effect<readonly [Ticket<A1>, Ticket<A2>], SubmitError> {
     return this.begin(first, (one, restore) =>
-      Effect.flatMap(this.submission(second), (two) => {
+      Effect.withFiberRuntime((fiber) => {
+        const two = this.newSubmission(second, fiber)
         this.add([one, two])
         return Effect.map(this.whenThereIsRoom(one, restore), () => [this.ticket(one), this.ticket(two)] as const)
       }),
@@ -235,7 +237,10 @@ export class TrainingDriver {
   ): Effect.Effect<T, E> {
     return this.begin(operation, (submission, restore) => {
       this.add([submission])
-      return Effect.onInterrupt(restore(wait(submission)), () => this.cancel(submission))
+      // Whatever ends the wait: cancelling does nothing once the operation is sent or over.
+      return Effect.catchAllCause(restore(wait(submission)), (cause) =>
+        Effect.zipRight(this.cancel(submission), Effect.failCause(cause)),
+      )
     })
   }
 
@@ -245,27 +250,16 @@ export class TrainingDriver {
     use: (submission: Submission<B, A>, restore: Restore) => Effect.Effect<T, E>,
   ): Effect.Effect<T, E> {
     return Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(this.submission(operation), (submission) => use(submission, restore)),
+      Effect.withFiberRuntime((fiber) => use(this.newSubmission(operation, fiber), restore)),
     )
   }
 
-  private submission<B, A>(operation: Operation<B, A>): Effect.Effect<Submission<B, A>> {
-    return Effect.flatMap(
-      Traces.start(() => ({
-        name: spanName(operation.kind),
-        attributes: { ...this.options.attributes, "tinker.requests": operation.requests.length },
-      })),
-      (trace) =>
-        Effect.withFiberRuntime((fiber) => Effect.succeed(this.newSubmission(operation, timeOf(fiber), trace))),
-    )
-  }
-
-  private newSubmission<B, A>(
-    operation: Operation<B, A>,
-    time: ReturnType<typeof timeOf>,
-    trace: Traces.Trace | undefined,
-  ): Submission<B, A> {
-    const submission = new Submission<B, A>(this.ids++, operation, time, trace)
+  private newSubmission<B, A>(operation: Operation<B, A>, fiber: AnyFiber): Submission<B, A> {
+    const trace = Traces.startIn(fiber, () => ({
+      name: spanName(operation.kind),
+      attributes: { ...this.options.attributes, "tinker.requests": operation.requests.length },
+    }))
+    const submission = new Submission<B, A>(this.ids++, operation, timeOf(fiber), trace)
     // The core refers to it by its id; its results are only read through its own `combine`.
     this.submissions.set(submission.id, submission as unknown as AnySubmission)
     return submission
@@ -347,8 +341,11 @@ export class TrainingDriver {
     )
   }
 
-  private readonly whenQueued: Effect.Effect<void> = Effect.async<void>((resume) => {
-    if (this.state.queue.length > 0) return resume(Effect.void)
+  private readonly whenQueued: Effect.Effect<void> = Effect.suspend(() =>
+    this.state.queue.length > 0 ? Effect.void : this.woken,
+  )
+
+  private readonly woken: Effect.Effect<void> = Effect.async<void>((resume) => {
     this.wake = () => resume(Effect.void)
     return Effect.sync(() => {
       this.wake = undefined
@@ -365,10 +362,8 @@ export class TrainingDriver {
     const sending = Effect.flatMap(Ref.get(this.options.learnt), (learnt) =>
       this.feed({ _tag: "TurnStarted", traits: Traits.fromLearnt(learnt) }),
     )
-    return Effect.zipRight(
-      Traces.within(submission.trace, sending),
-      Effect.suspend(() => submission.inTurn),
-    )
+    const sent = Traces.within(submission.trace, sending)
+    return submission.inTurn === undefined ? sent : Effect.zipRight(sent, submission.inTurn)
   })
 
   private whenThereIsRoom(submission: Queued, restore: Restore): Effect.Effect<void, SubmitError> {
@@ -446,38 +441,49 @@ export class TrainingDriver {
   }
 
   private performAll(commands: ReadonlyArray<Command>): Effect.Effect<void> {
-    const first = commands[0]
-    const second = commands[1]
-    if (first === undefined) return Effect.void
-    if (second === undefined) return this.perform(first)
     // Only the pieces of a parallel batch are sent together.
-    const isParallel = first._tag === "Send" && second._tag === "Send"
-    if (commands.length === 2 && !isParallel) return Effect.zipRight(this.perform(first), this.perform(second))
-    const concurrency = isParallel ? "unbounded" : 1
-    return Effect.forEach(commands, (command) => this.perform(command), { concurrency, discard: true })
+    if (commands[0]?._tag === "Send" && commands[1]?._tag === "Send")
+      return Effect.forEach(commands, (command) => this.perform(command) ?? Effect.void, {
+        concurrency: "unbounded",
+        discard: true,
+      })
+    return this.performFrom(commands, 0)
   }
 
-  private perform(command: Command): Effect.Effect<void> {
+  /** Performs the commands from an index on, one after the other. */
+  private performFrom(commands: ReadonlyArray<Command>, from: number): Effect.Effect<void> {
+    for (let index = from; index < commands.length; index++) {
+      const command = commands[index]
+      const effect = command && this.perform(command)
+      if (effect === undefined) continue
+      const next = index + 1
+      return next === commands.length ? effect : Effect.flatMap(effect, () => this.performFrom(commands, next))
+    }
+    return Effect.void
+  }
+
+  /** Performs a command at once, or returns the effect that does. */
+  private perform(command: Command): Effect.Effect<void> | undefined {
     switch (command._tag) {
       case "Send":
         return this.send(command)
       case "Poll":
         return this.poll(command)
       case "Complete":
-        return Effect.sync(() => this.complete(command.id, command.outcome))
+        this.complete(command.id, command.outcome)
+        return undefined
       case "Prepare":
-        return Effect.sync(() => this.prepareLater(command))
+        this.prepareLater(command)
+        return undefined
+      case "Decide":
+        this.answerRetry(command.piece, command.resend)
+        return undefined
       case "Journal":
         return this.journal(command)
       case "Note":
         return this.note(command.entries)
       case "Delay":
         return this.delay(command)
-      case "Decide":
-        return Effect.sync(() => {
-          const decision = this.decisions.get(command.piece)
-          if (decision !== undefined) Deferred.unsafeDone(decision, Exit.succeed(command.resend))
-        })
       case "CheckEncoding":
         return Effect.flatMap(this.options.readsOnlyJson, (readsOnlyJson) =>
           this.feed({ _tag: "EncodingChecked", piece: command.piece, readsOnlyJson }),
@@ -561,6 +567,11 @@ export class TrainingDriver {
         Deferred.await(decision),
       )
     })
+  }
+
+  private answerRetry(piece: number, resend: boolean): void {
+    const decision = this.decisions.get(piece)
+    if (decision !== undefined) Deferred.unsafeDone(decision, Exit.succeed(resend))
   }
 
   private failure(submission: AnySubmission, piece: number, error: SubmitError): Failure {
@@ -832,7 +843,8 @@ export class TrainingDriver {
     operation: Operation<B, A>,
     recorded: ReadonlyArray<Recorded>,
   ): Effect.Effect<ReadonlyArray<ApiFuture.ApiFuture<B>>, SubmitError> {
-    return Effect.flatMap(this.submission(operation), (submission) => {
+    return Effect.withFiberRuntime((fiber) => {
+      const submission = this.newSubmission(operation, fiber)
       recorded.forEach(({ letter }, piece) => {
         if (Option.isSome(letter)) submission.keep(piece, letter.value)
       })

@@ -5,10 +5,11 @@ interface Platform {
 const { setImmediate }: Platform = globalThis as Platform
 
 /**
- * Runs a task after the current turn of the event loop, when pending output has been written. Only for optimizations:
- * correctness must not depend on when or whether it runs.
+ * Runs a task when pending output has been written. Only for optimizations: correctness must not depend on when or
+ * whether it runs. An HTTP client may write at the end of this turn of the event loop, after what was scheduled for
+ * that moment before, so the task waits for the next one.
  */
 export const whenWritten = (task: () => void): void => {
   if (setImmediate === undefined) queueMicrotask(task)
-  else setImmediate(task)
+  else setImmediate(() => setImmediate(task))
 }

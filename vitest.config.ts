@@ -58,6 +58,7 @@ export default defineConfig({
       ...project("tokenizer", "packages/tokenizer", false),
       ...project("engine", "packages/engine", false),
       ...project("server", "packages/server", false),
+      ...project("recipes", "packages/recipes", false),
       ...project("cli", "packages/cli", false),
     ],
   },

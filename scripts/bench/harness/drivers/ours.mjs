@@ -1,7 +1,7 @@
 // Our SDK, installed as published and used as in its README: one layer for Node with default settings. Clients live as
 // long as the process.
 import { NodeTinker } from "@effect-tinker/node"
-import { Effect, ManagedRuntime, Scope } from "effect"
+import { Context, Effect, ManagedRuntime, Scope, Tracer } from "effect"
 import { Loss, Optimizer, ServiceClient } from "effect-tinker"
 import { main } from "./kernels.mjs"
 
@@ -12,6 +12,33 @@ const scope = Effect.runSync(Scope.make())
 const client = (make) =>
   runPromise(Effect.provideService(Effect.flatMap(ServiceClient.ServiceClient, make), Scope.Scope, scope))
 
+/** A tracer that records nothing, if `BENCH_TRACER` is set: what remains is the cost of being traced. */
+const tracer = Tracer.make({
+  span: (name, parent, context, links, startTime, kind) => ({
+    _tag: "Span",
+    name,
+    parent,
+    context: context ?? Context.empty(),
+    links,
+    kind,
+    spanId: "0".repeat(16),
+    traceId: "0".repeat(32),
+    sampled: false,
+    status: { _tag: "Started", startTime },
+    attributes: new Map(),
+    attribute() {},
+    event() {},
+    addLinks() {},
+    end(endTime, exit) {
+      this.status = { _tag: "Ended", startTime, endTime, exit }
+    },
+  }),
+  context: (execution) => execution(),
+})
+const run = process.env.BENCH_TRACER
+  ? (effect) => Effect.runPromise(Effect.withTracer(effect, tracer))
+  : Effect.runPromise
+
 const adam = Optimizer.adam({ learningRate: 1e-4 })
 
 await main("ours", {
@@ -19,7 +46,7 @@ await main("ours", {
     const sampler = await client((service) => service.createSamplingClient({ baseModel: "mock/base" }))
     return {
       sample: async (prompt, maxTokens) => {
-        const { sequences } = await Effect.runPromise(sampler.sample({ prompt, params: { maxTokens, temperature: 1 } }))
+        const { sequences } = await run(sampler.sample({ prompt, params: { maxTokens, temperature: 1 } }))
         const [{ logprobs, tokens }] = sequences
         return { tokens, logprobs: logprobs.value }
       },
@@ -29,7 +56,7 @@ await main("ours", {
     const training = await client((service) => service.createLoraTrainingClient({ baseModel: "mock/base", rank: 32 }))
     return {
       forwardBackward: async (data) => {
-        const { metrics, outputs } = await Effect.runPromise(
+        const { metrics, outputs } = await run(
           training.forwardBackward(
             data.map(({ targets, tokens, weights }) => ({
               modelInput: tokens,
@@ -40,7 +67,7 @@ await main("ours", {
         )
         return { metrics, outputs: outputs.map(({ logprobs }) => ({ logprobs: logprobs.data })) }
       },
-      optimStep: () => Effect.runPromise(training.optimStep(adam)),
+      optimStep: () => run(training.optimStep(adam)),
     }
   },
 })

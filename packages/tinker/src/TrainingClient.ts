@@ -771,6 +771,15 @@ export type JournaledCall = Ledger.JournaledCall
 export type Pending = Resume.Pending
 
 /**
+ * A call whose results had arrived when the journal ended. `result` asks the server for them again; it fails with
+ * `PromiseExpired` if the server no longer has them.
+ *
+ * @since 0.1.0
+ * @category resuming
+ */
+export type Completed = Resume.Completed
+
+/**
  * A client that continues where a previous process stopped.
  *
  * @since 0.1.0
@@ -779,7 +788,7 @@ export type Pending = Resume.Pending
 export interface Resumed {
   readonly client: Service
   /** The calls whose results arrived, in order, including those that failed. */
-  readonly completed: ReadonlyArray<JournaledCall & { readonly succeeded: boolean }>
+  readonly completed: ReadonlyArray<Completed>
   /** The calls that the server has accepted, in order, with futures of their results. */
   readonly pending: ReadonlyArray<Pending>
   /** The number of the next step, however the steps were made. */
@@ -864,7 +873,7 @@ export const resume = (
       client: service,
       completed: calls
         .filter(({ stands }) => stands === "settled")
-        .map((call) => ({ ...Ledger.describe(call.steps), succeeded: Ledger.outcome(call).succeeded !== false })),
+        .map((call) => Resume.completed(futures.follow, call)),
       pending,
       ...progress,
       finishStep: (optimizer) =>
@@ -892,7 +901,7 @@ export type RestorePoint = OpenPlan.RestorePoint
  * @since 0.1.0
  * @category resuming
  */
-export interface OpenRun extends Pick<Resumed, "client" | "pending" | "nextStep" | "finishStep"> {
+export interface OpenRun extends Pick<Resumed, "client" | "completed" | "pending" | "nextStep" | "finishStep"> {
   /**
    * `Started`: a new model. `Resumed`: the same model, with nothing lost. `Restored`: a new model with the weights and
    * the optimizer of the last checkpoint, because the session of the journal has ended or its state is unknown.
@@ -1002,6 +1011,7 @@ const newRun = (_tag: OpenRun["_tag"], client: Service, nextStep: number, lostSt
   client,
   nextStep,
   lostSteps,
+  completed: [],
   pending: [],
   finishStep: () => Effect.succeedNone,
 })

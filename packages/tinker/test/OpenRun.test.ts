@@ -1,7 +1,7 @@
 import type { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
-import { Cause, Effect, Layer, Logger, Option, Stream } from "effect"
-import { Loss, Optimizer, ServiceClient, type TrainingClient, TrainingJournal } from "effect-tinker"
+import { Cause, Effect, Exit, Layer, Logger, Option, Stream } from "effect"
+import { CustomLoss, Loss, Optimizer, ServiceClient, type TrainingClient, TrainingJournal } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import { clients } from "./support/Clients.ts"
@@ -67,6 +67,16 @@ const undisturbed = onServer(
   }),
 )
 
+const resultOf = (call: TrainingClient.Completed) =>
+  Effect.map(
+    call.kind === "pass" ? Effect.map(call.result, ({ outputs }) => outputs.length) : Effect.as(call.result, undefined),
+    (outputs) => ({
+      operation: call.operation,
+      kind: call.kind,
+      outputs,
+    }),
+  )
+
 describe("TrainingClient.open", () => {
   it.effect("a program with an empty journal starts, and reports completion when it runs again", () =>
     onServer(
@@ -104,6 +114,64 @@ describe("TrainingClient.open", () => {
         yield* Effect.flip(program(journal, { failsBefore: 3 }))
         expect(yield* program(journal)).toEqual({ opened: "Resumed", nextStep: 3, lostSteps: 0 })
         expect(yield* weights).toEqual(yield* undisturbed)
+      }),
+    ),
+  )
+
+  it.effect("a resumed run can ask for the results of steps that were completed before", () =>
+    onServer(
+      Effect.gen(function* () {
+        const journal = yield* TrainingJournal.memory
+        const first = yield* Effect.flatMap(ServiceClient.ServiceClient, (service) =>
+          service.createLoraTrainingClient({ baseModel: "m", journal }),
+        ).pipe(
+          Effect.flatMap((client) => client.trainStep(batch(0), Loss.crossEntropy, adam)),
+          Effect.tap(Effect.die(new Stopped())),
+          Effect.scoped,
+          Effect.provide(clients()),
+          Effect.exit,
+        )
+        expect(Exit.isFailure(first)).toBe(true)
+        const again = yield* Effect.flatMap(ServiceClient.ServiceClient, (service) =>
+          service.openTrainingClient({ baseModel: "m", journal }),
+        ).pipe(
+          Effect.flatMap((run) => Effect.forEach(run._tag === "Completed" ? [] : run.completed, resultOf)),
+          Effect.scoped,
+          Effect.provide(clients()),
+        )
+        expect(again).toEqual([
+          { operation: "forward_backward", kind: "pass", outputs: 1 },
+          { operation: "optim_step", kind: "update", outputs: undefined },
+        ])
+      }),
+    ),
+  )
+
+  it.effect("a step whose custom loss was never sent back has no update to finish", () =>
+    onServer(
+      Effect.gen(function* () {
+        const journal = yield* TrainingJournal.memory
+        const dies = CustomLoss.effect(() => Effect.die(new Stopped()))
+        yield* Effect.flatMap(ServiceClient.ServiceClient, (service) =>
+          service.createLoraTrainingClient({ baseModel: "m", journal }),
+        ).pipe(
+          Effect.flatMap((client) => client.trainStep(batch(0), dies, adam)),
+          Effect.scoped,
+          Effect.provide(clients()),
+          Effect.exit,
+        )
+        const finished = yield* Effect.flatMap(ServiceClient.ServiceClient, (service) =>
+          service.openTrainingClient({ baseModel: "m", journal }),
+        ).pipe(
+          Effect.flatMap((run) =>
+            run._tag === "Completed"
+              ? Effect.die("complete")
+              : Effect.zip(run.finishStep(adam), Effect.succeed(run.nextStep)),
+          ),
+          Effect.scoped,
+          Effect.provide(clients()),
+        )
+        expect(finished).toEqual([Option.none(), 0])
       }),
     ),
   )

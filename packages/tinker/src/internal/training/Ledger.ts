@@ -144,8 +144,11 @@ export const isLoaded = (call: LedgerCall): boolean =>
   call.steps[0].intent.operation === Api.loadWeights.operation && outcome(call).succeeded === true
 
 /** Returns what is known of a call's results; `succeeded` is undefined while nothing is. */
-export const outcome = ({ steps }: LedgerCall): JournaledCall & { readonly succeeded: boolean | undefined } => ({
+export const outcome = ({
+  steps,
+}: LedgerCall): JournaledCall & { readonly kind: string; readonly succeeded: boolean | undefined } => ({
   ...describe(steps),
+  kind: steps[0].intent.kind,
   succeeded: steps.some(({ succeeded }) => Option.contains(succeeded, false))
     ? false
     : steps.every(({ succeeded }) => Option.isSome(succeeded)) || undefined,

@@ -7,13 +7,13 @@ import * as ApiFuture from "../../ApiFuture.ts"
 import * as Api from "../../protocol/Api.ts"
 import type * as Endpoint from "../../protocol/Endpoint.ts"
 import { type OptimStepResult, SaveWeightsForSamplerResult } from "../../protocol/schemas/Training.ts"
-import type { SubmitError } from "../../TinkerError.ts"
+import { type FutureError, RequestFailed, type SubmitError } from "../../TinkerError.ts"
 import type { Step, StoredRequest } from "../../TrainingJournal.ts"
 import type { TrainingResult } from "../../TrainingResult.ts"
 import type { Service as Transport } from "../../Transport.ts"
 import { invalid } from "../codec/Invalid.ts"
 import { combine } from "./CombineResults.ts"
-import { describe, type JournaledCall, type LedgerCall } from "./Ledger.ts"
+import { describe, type JournaledCall, type LedgerCall, outcome } from "./Ledger.ts"
 import type { Rendering } from "./Request.ts"
 import { combined, Letter, type Operation } from "./Submission.ts"
 import type { Recorded, TrainingDriver } from "./TrainingDriver.ts"
@@ -24,6 +24,13 @@ export type Pending = JournaledCall &
     | { readonly kind: "pass"; readonly future: ApiFuture.ApiFuture<TrainingResult> }
     | { readonly kind: "update"; readonly future: ApiFuture.ApiFuture<OptimStepResult> }
     | { readonly kind: "other"; readonly future: ApiFuture.ApiFuture<unknown> }
+  )
+
+/** A call whose results had arrived. `result` asks the server for them again, if it still has them. */
+export type Completed = JournaledCall & { readonly succeeded: boolean } & (
+    | { readonly kind: "pass"; readonly result: Effect.Effect<TrainingResult, FutureError> }
+    | { readonly kind: "update"; readonly result: Effect.Effect<OptimStepResult, FutureError> }
+    | { readonly kind: "other"; readonly result: Effect.Effect<unknown, FutureError> }
   )
 
 export interface Options {
@@ -83,6 +90,38 @@ const complete = (
     const results = [...futures].toSorted(([a], [b]) => a - b).map(([, future]) => future)
     return pending(steps, results)
   })
+
+/** Describes a completed call. Its results are polled for like any other, and the client's state does not change. */
+export const completed = (follow: ApiFuture.Service["follow"], call: LedgerCall): Completed => {
+  const { steps } = call
+  const described = { ...describe(steps), succeeded: outcome(call).succeeded !== false }
+  const results = <A>(kind: ApiFuture.Kind<A>): Effect.Effect<ReadonlyArray<A>, FutureError> =>
+    Effect.forEach(steps, ({ intent, requestId }) =>
+      Option.match(requestId, {
+        onNone: () => Effect.fail(unrecorded(intent)),
+        onSome: (requestId) => follow(kind, requestId),
+      }),
+    )
+  switch (steps[0].intent.kind) {
+    case "Forward":
+      return { ...described, kind: "pass", result: Effect.map(results(ApiFuture.kinds.forward), combine) }
+    case "ForwardBackward":
+      return { ...described, kind: "pass", result: Effect.map(results(ApiFuture.kinds.forwardBackward), combine) }
+    case "OptimStep":
+      return {
+        ...described,
+        kind: "update",
+        result: Effect.map(results(ApiFuture.kinds.optimStep), ([result]) => result ?? { metrics: {} }),
+      }
+    default: {
+      const kind = ApiFuture.jsonKind(steps[0].intent.kind, Schema.Unknown)
+      return { ...described, kind: "other", result: Effect.map(results(kind), ([result]) => result) }
+    }
+  }
+}
+
+const unrecorded = ({ operation }: Step["intent"]): FutureError =>
+  new RequestFailed({ operation, reason: "Unknown", detail: "the journal did not record the id of the request" })
 
 /** Finds the type of the results by the kind in the journal. */
 const pending = (steps: LedgerCall["steps"], results: ReadonlyArray<ApiFuture.ApiFuture<unknown>>): Pending => {

@@ -10,7 +10,8 @@ const stepOf = (tag: Option.Option<string>): number | undefined => {
 
 /** One half of a step. A half that has not failed counts as done. */
 interface Half {
-  readonly operation: string
+  /** The wire's name of its result. */
+  readonly kind: string
   readonly tag: Option.Option<string>
   readonly succeeded: boolean | undefined
 }
@@ -27,8 +28,8 @@ export const progress = (
   let isPassed = false
   let isUpdated = false
   let updates = 0
-  for (const { operation, succeeded, tag } of calls) {
-    if (operation === "optim_step" && succeeded !== false) updates++
+  for (const { kind, succeeded, tag } of calls) {
+    if (kind === "OptimStep" && succeeded !== false) updates++
     const step = stepOf(tag)
     if (step === undefined || step < last) continue
     if (step > last) {
@@ -36,8 +37,9 @@ export const progress = (
       isPassed = false
       isUpdated = false
     }
-    if (operation === "optim_step") isUpdated ||= succeeded !== false
-    else isPassed ||= succeeded !== false
+    if (kind === "OptimStep") isUpdated ||= succeeded !== false
+    // The forward pass of a custom loss leaves no gradients behind.
+    else if (kind === "ForwardBackward") isPassed ||= succeeded !== false
   }
   if (last < 0) return { nextStep: firstStep + updates, unfinished: Option.none() }
   // A step of which neither half was done is still to be done.

@@ -48,20 +48,19 @@ export class RunStore extends Context.Tag("@effect-tinker/recipes/RunStore")<Run
  */
 export const memory = (name = "in memory"): Effect.Effect<Service> =>
   Effect.map(TrainingJournal.memory, (journal) => {
-    const documents = new Map<string, string>()
-    const logs = new Map<string, Array<string>>()
+    const files = new Map<string, string>()
     return {
       name,
       journal,
-      read: (file) => Effect.sync(() => Option.fromNullable(documents.get(file))),
+      read: (file) => Effect.sync(() => Option.fromNullable(files.get(file))),
       write: (file, text) =>
         Effect.sync(() => {
-          documents.set(file, text)
+          files.set(file, text)
         }),
-      lines: (file) => Effect.sync(() => [...(logs.get(file) ?? [])]),
+      lines: (file) => Effect.sync(() => (files.get(file) ?? "").split("\n").slice(0, -1)),
       append: (file, lines) =>
         Effect.sync(() => {
-          logs.set(file, [...(logs.get(file) ?? []), ...lines])
+          files.set(file, (files.get(file) ?? "") + lines.map((line) => `${line}\n`).join(""))
         }),
     }
   })

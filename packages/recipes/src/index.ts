@@ -6,3 +6,7 @@
 export * as RunError from "./RunError.ts"
 export * as RunEvent from "./RunEvent.ts"
 export * as RunStore from "./RunStore.ts"
+export * as TrainingLoop from "./TrainingLoop.ts"
+export * as CheckpointPolicy from "./CheckpointPolicy.ts"
+export * as Run from "./Run.ts"
+export * as RunDirectory from "./RunDirectory.ts"

@@ -991,7 +991,7 @@ export const open = (
       case "Completed":
         return plan
       case "Start":
-        return newRun("Started", yield* inNewSession(options, start(options)), 0, 0)
+        return newRun("Started", yield* inNewSession(options, start(options)), firstStepOf(options), 0)
       case "Resume":
         return yield* inOwnScope(resume(options)).pipe(
           Effect.map((resumed): OpenRun => ({ ...resumed, _tag: "Resumed", lostSteps: 0 })),
@@ -1005,6 +1005,8 @@ export const open = (
 
 const start = (options: OpenOptions) =>
   "checkpoint" in options ? makeFromCheckpoint(options.checkpoint, options) : makeLora(options)
+
+const firstStepOf = (options: OpenOptions): number => ("checkpoint" in options ? (options.firstStep ?? 0) : 0)
 
 const newRun = (_tag: OpenRun["_tag"], client: Service, nextStep: number, lostSteps: number): OpenRun => ({
   _tag,

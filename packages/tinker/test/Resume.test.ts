@@ -770,6 +770,23 @@ describe("finishing the session", () => {
     ),
   )
 
+  for (const dies of ["Intent", "Acknowledged"] as const) {
+    it.effect(`a journal that dies at ${dies} leaves no caller waiting`, () =>
+      onServer(
+        Effect.gen(function* () {
+          const memory = yield* TrainingJournal.memory
+          const append: TrainingJournal.Journal["append"] = (entries) =>
+            entries.some(({ record }) => record._tag === dies) ? Effect.die(boom) : memory.append(entries)
+          const exit = yield* Effect.exit(
+            runProcess(Effect.flatMap(create({ read: memory.read, append }), (client) => client.saveState("x"))),
+          )
+          // A record that only speeds up a resume is not worth a failure.
+          expect(Exit.isSuccess(exit)).toBe(dies === "Acknowledged")
+        }),
+      ),
+    )
+  }
+
   it.effect("without a journal a failed process finishes the session as errored", () =>
     onServer(
       Effect.gen(function* () {

@@ -329,9 +329,15 @@ export class TrainingDriver {
       // The fiber never ends by itself. If it is interrupted, callers must not wait forever.
       fiber.addObserver(() => {
         this.endedBy ??= new ClientClosed({ operation: "training" })
-        this.apply({ _tag: "Closed", force: true })
+        this.endSubmissions()
       })
     })
+  }
+
+  /** Ends every submission. A defect, e.g. of the journal, may have kept a command of the core from being performed. */
+  private endSubmissions(): void {
+    this.apply({ _tag: "Closed", force: true })
+    for (const id of this.submissions.keys()) this.complete(id, { _tag: "Closed" })
   }
 
   /** Without `Effect.forever`, which yields: the next submission goes out before the poll of the one before it. */
@@ -395,7 +401,7 @@ export class TrainingDriver {
         this.apply({ _tag: "Closed", force: false })
         yield* this.turn.withPermits(1)(Effect.void).pipe(Effect.interruptible, Effect.timeout(grace), Effect.ignore)
         yield* Scope.close(this.worker, Exit.void)
-        this.apply({ _tag: "Closed", force: true })
+        this.endSubmissions()
       }),
     )
   }
@@ -776,8 +782,8 @@ export class TrainingDriver {
     const { journal, logged } = this.options
     if (Option.isNone(journal)) return Effect.void
     return Effect.uninterruptible(
-      Effect.catchAll(journal.value.append(records.map((record) => ({ record }))), (error) =>
-        logged(Effect.logWarning(`Tinker: ${error.message}`)),
+      Effect.catchAllCause(journal.value.append(records.map((record) => ({ record }))), (cause) =>
+        logged(Effect.logWarning("Tinker: the journal was not written", cause)),
       ),
     )
   }

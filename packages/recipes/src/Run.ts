@@ -1,0 +1,282 @@
+/**
+ * A training run that can be killed at any time and continues when it is opened again. The run keeps its journal,
+ * configuration, events, metrics and checkpoints in a {@link RunStore}.
+ *
+ * @since 0.1.0
+ */
+import * as Clock from "effect/Clock"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
+import type { Json } from "./internal/Configuration.ts"
+import * as Configuration from "./internal/Configuration.ts"
+import * as Results from "./internal/Results.ts"
+import * as Saves from "./internal/Saves.ts"
+import { ServiceClient } from "effect-tinker/ServiceClient"
+import type * as Checkpoint from "effect-tinker/Checkpoint"
+import type { TrainingError } from "effect-tinker/TinkerError"
+import type * as TrainingClient from "effect-tinker/TrainingClient"
+import { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
+import { type Checkpoint as CheckpointEvent, RunEvent } from "./RunEvent.ts"
+import { RunStore, type Service as Store } from "./RunStore.ts"
+
+/**
+ * The model that a new run starts with: adapters on a base model, or the weights of a checkpoint.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Model =
+  | Omit<TrainingClient.LoraOptions, "journal">
+  | (Omit<TrainingClient.CheckpointOptions, "journal"> & { readonly checkpoint: Checkpoint.Input })
+
+/**
+ * Options of {@link open}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  readonly model: Model
+  /** Everything that decides the outcome of the run. A run that exists is not continued with another one. */
+  readonly configuration: { readonly [key: string]: Json }
+  /**
+   * Continues the run even if its configuration has changed.
+   *
+   * @default false
+   */
+  readonly allowChanges?: boolean | undefined
+}
+
+/**
+ * A run that is open.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Run {
+  /**
+   * `Started`: a new model. `Resumed`: the same model in its session, with nothing lost. `Restored`: a new model with
+   * the weights and the optimizer of a checkpoint.
+   */
+  readonly _tag: "Started" | "Resumed" | "Restored"
+  readonly store: Store
+  readonly client: TrainingClient.Service
+  /** The number of the first step that is to be made. */
+  readonly nextStep: number
+  /** How many steps were made before and have to be made again. */
+  readonly lostSteps: number
+  /** Sends the update of a step whose pass was the last request before a crash. */
+  readonly finishStep: TrainingClient.OpenRun["finishStep"]
+  /** The events of the run so far. */
+  readonly history: ReadonlyArray<RunEvent>
+  /** Keeps an event. It is durable when the effect completes. */
+  readonly record: (event: RunEvent) => Effect.Effect<void, RunStoreFailed>
+  /** The results of steps that were made before and whose events were not kept. */
+  readonly results: Results.Results
+  /** The saves that were placed before. */
+  readonly saves: ReadonlyArray<Saves.Placed>
+}
+
+/**
+ * A run that is complete.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Completed {
+  readonly _tag: "Completed"
+  readonly store: Store
+  readonly steps: number
+  readonly history: ReadonlyArray<RunEvent>
+}
+
+/**
+ * Opens the run in the current {@link RunStore}: starts it; continues it in its session; continues it from its last
+ * checkpoint if the server has ended the session; or reports that it is complete. The run lives in the current scope,
+ * and counts as complete when that closes with success.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const open = (
+  options: Options,
+): Effect.Effect<
+  Run | Completed,
+  TrainingError | RunStoreFailed | ConfigurationChanged,
+  RunStore | ServiceClient | Scope.Scope
+> =>
+  Effect.gen(function* () {
+    const store = yield* RunStore
+    const service = yield* ServiceClient
+    yield* compareConfiguration(store, options)
+    const history = yield* readEvents(store)
+    const origin = yield* readOrigin(store)
+    const model = Option.match(origin, {
+      onNone: () => options.model,
+      onSome: ({ path, step }) => ({ ...options.model, checkpoint: path, withOptimizer: true, firstStep: step }),
+    })
+    const opened = yield* service.openTrainingClient({ ...model, journal: store.journal })
+    if (opened._tag === "Completed") return { _tag: "Completed", store, steps: opened.steps, history }
+    const { _tag, client, completed, finishStep, lostSteps, nextStep, pending } = opened
+    const kept = _tag === "Resumed" ? history : yield* forget(store, history, nextStep)
+    const calls = [...completed, ...pending]
+    return {
+      _tag,
+      store,
+      client,
+      nextStep,
+      lostSteps,
+      finishStep,
+      history: kept,
+      record: (event) => record(store, event),
+      results: Results.fromCalls(calls),
+      saves: Saves.journaled(calls),
+    }
+  })
+
+const configFile = "config.json"
+const eventsFile = "events.jsonl"
+const metricsFile = "metrics.jsonl"
+const checkpointsFile = "checkpoints.jsonl"
+const originFile = "origin.json"
+
+const decodeEvent = Schema.decodeUnknownEither(Schema.parseJson(RunEvent))
+const encodeEvent = Schema.encodeSync(Schema.parseJson(RunEvent))
+
+/** The run and the checkpoint that a run was forked from. */
+const Origin = Schema.parseJson(Schema.Struct({ run: Schema.String, path: Schema.String, step: Schema.Number }))
+
+const compareConfiguration = (store: Store, { allowChanges = false, configuration }: Options) =>
+  Effect.gen(function* () {
+    const text = `${JSON.stringify(configuration, undefined, 2)}\n`
+    const known = yield* store.read(configFile)
+    if (Option.isNone(known)) return yield* store.write(configFile, text)
+    const before = yield* parsed(store, configFile, () => JSON.parse(known.value) as Json)
+    const differences = Configuration.differences(before, configuration)
+    if (differences.length === 0) return
+    if (!allowChanges) return yield* new ConfigurationChanged({ run: store.name, differences })
+    yield* store.write(configFile, text)
+  })
+
+const parsed = <A>(store: Store, file: string, parse: () => A): Effect.Effect<A, RunStoreFailed> =>
+  Effect.try({
+    try: parse,
+    catch: (cause) => corrupt(store, file, cause instanceof Error ? cause.message : String(cause)),
+  })
+
+const corrupt = (store: Store, file: string, detail: string) =>
+  new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail })
+
+/**
+ * Returns the events of a run, in order. It needs no server and works while the run is going on.
+ *
+ * @since 0.1.0
+ * @category reading
+ */
+export const readEvents = (store: Store): Effect.Effect<ReadonlyArray<RunEvent>, RunStoreFailed> =>
+  Effect.flatMap(store.lines(eventsFile), (lines) =>
+    Effect.forEach(lines, (line, index) =>
+      Either.mapLeft(decodeEvent(line), (error) => corrupt(store, eventsFile, `line ${index + 1}: ${error.message}`)),
+    ),
+  )
+
+const readOrigin = (store: Store) =>
+  Effect.flatMap(store.read(originFile), (text) =>
+    Option.match(text, {
+      onNone: () => Effect.succeedNone,
+      onSome: (text) => Effect.asSome(parsed(store, originFile, () => Schema.decodeSync(Origin)(text))),
+    }),
+  )
+
+/** The line of an event in `metrics.jsonl`, as the official cookbook writes it. */
+const metricsLine = (event: RunEvent): ReadonlyArray<string> =>
+  event._tag === "Step" || event._tag === "Evaluation" ? [JSON.stringify({ step: event.step, ...event.metrics })] : []
+
+/** The line of a checkpoint in `checkpoints.jsonl`, as the official cookbook reads it. */
+const checkpointLine = (event: RunEvent): ReadonlyArray<string> =>
+  event._tag === "Checkpoint"
+    ? [
+        JSON.stringify({
+          name: event.name,
+          batch: event.step,
+          ...(event.kind === "final" ? { final: true } : {}),
+          state_path: event.statePath,
+          sampler_path: event.samplerPath,
+          kind: event.kind,
+        }),
+      ]
+    : []
+
+const record = (store: Store, event: RunEvent): Effect.Effect<void, RunStoreFailed> =>
+  Effect.gen(function* () {
+    yield* store.append(metricsFile, metricsLine(event))
+    yield* store.append(checkpointsFile, checkpointLine(event))
+    // Last: once the event is kept, everything else about it is.
+    yield* store.append(eventsFile, [encodeEvent(event)])
+  })
+
+/** Drops what happened after the checkpoint that a run goes back to: it happens again. */
+const forget = (store: Store, history: ReadonlyArray<RunEvent>, nextStep: number) =>
+  Effect.gen(function* () {
+    const kept = history.filter((event) =>
+      event._tag === "Step" ? event.step < nextStep : event._tag !== "Done" && event.step <= nextStep,
+    )
+    if (kept.length === history.length) return kept
+    yield* store.write(metricsFile, joined(kept.flatMap(metricsLine)))
+    yield* store.write(checkpointsFile, joined(kept.flatMap(checkpointLine)))
+    yield* store.write(eventsFile, joined(kept.map((event) => encodeEvent(event))))
+    return kept
+  })
+
+const joined = (lines: ReadonlyArray<string>): string => lines.map((line) => `${line}\n`).join("")
+
+/**
+ * Reports that a run has no checkpoint to fork from.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class NoCheckpoint extends Schema.TaggedError<NoCheckpoint>("@effect-tinker/recipes/NoCheckpoint")(
+  "NoCheckpoint",
+  { run: Schema.String, step: Schema.Number, available: Schema.Array(Schema.Number) },
+) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    const known = this.available.length === 0 ? "it has none" : `it has some after steps ${this.available.join(", ")}`
+    return `run ${this.run} has no checkpoint to continue from at or before step ${this.step}: ${known}`
+  }
+}
+
+/**
+ * Prepares a new run that continues another one after `step` updates, or after fewer where no checkpoint was saved at
+ * that step. The new run is opened like any other and may have another configuration. Returns the step it starts at.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const fork = (from: Store, into: Store, step: number): Effect.Effect<number, RunStoreFailed | NoCheckpoint> =>
+  Effect.gen(function* () {
+    const history = yield* readEvents(from)
+    const states = history.filter(isState)
+    // A rolling checkpoint is deleted when there is a newer one.
+    const saved = states.filter(({ kind }, index) => kind !== "rolling" || index === states.length - 1).toReversed()
+    const found = saved.find((checkpoint) => checkpoint.step <= step)
+    if (found === undefined)
+      return yield* new NoCheckpoint({ run: from.name, step, available: saved.map(({ step }) => step) })
+    yield* into.write(
+      originFile,
+      Schema.encodeSync(Origin)({ run: from.name, path: found.statePath, step: found.step }),
+    )
+    yield* forget(into, history, found.step)
+    return found.step
+  })
+
+type State = typeof CheckpointEvent.Type & { readonly statePath: string }
+
+const isState = (event: RunEvent): event is State => event._tag === "Checkpoint" && event.statePath !== undefined
+
+/** The time of an event. */
+export const now: Effect.Effect<number> = Clock.currentTimeMillis

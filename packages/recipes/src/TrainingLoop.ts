@@ -1,0 +1,493 @@
+/**
+ * Makes the steps of a run, one batch each, and emits what happens as events. Steps are pipelined; checkpoints and
+ * evaluations are placed between them, so that they see the weights after exactly the updates before them while later
+ * steps are already on their way. Everything that a crash cut off is made up for when the run is opened again.
+ *
+ * @since 0.1.0
+ */
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Exit from "effect/Exit"
+import * as FiberSet from "effect/FiberSet"
+import * as Mailbox from "effect/Mailbox"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+import * as Stream from "effect/Stream"
+import * as CustomLoss from "effect-tinker/CustomLoss"
+import type { Datum } from "effect-tinker/Datum"
+import type * as Loss from "effect-tinker/Loss"
+import type * as Optimizer from "effect-tinker/Optimizer"
+import type { OptimStepResult } from "effect-tinker/protocol/schemas/Training"
+import type * as SamplingClient from "effect-tinker/SamplingClient"
+import { ServiceClient } from "effect-tinker/ServiceClient"
+import type { TinkerError, TrainingError } from "effect-tinker/TinkerError"
+import type * as TrainingClient from "effect-tinker/TrainingClient"
+import type { TrainingResult } from "effect-tinker/TrainingResult"
+import * as CheckpointPolicy from "./CheckpointPolicy.ts"
+import * as Saves from "./internal/Saves.ts"
+import { now, type Run } from "./Run.ts"
+import type { RunStoreFailed } from "./RunError.ts"
+import type { Checkpoint, Metrics, RunEvent, Sample } from "./RunEvent.ts"
+
+/**
+ * The data of one step.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Batch<out I> {
+  readonly data: ReadonlyArray<Datum<I>>
+  /** How many tokens it has, by which checkpoints may be saved. */
+  readonly tokens: number
+  /** Metrics of the batch itself, e.g. `epoch`. */
+  readonly metrics: Metrics
+}
+
+/**
+ * A loss that the server computes, or one that this process computes.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type AnyLoss<I, E, R> = Loss.Loss<I> | CustomLoss.CustomLoss<I & CustomLoss.Inputs, E, R>
+
+/**
+ * A step whose results have arrived.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface MadeStep<out I> {
+  readonly step: number
+  readonly batch: Batch<I>
+  readonly pass: TrainingResult
+  readonly update: OptimStepResult
+}
+
+/**
+ * The result of an evaluation.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface EvaluationResult {
+  readonly metrics: Metrics
+  /** Answers to keep with the run. */
+  readonly samples?: ReadonlyArray<Omit<typeof Sample.Type, "_tag" | "step" | "source" | "at">> | undefined
+}
+
+/**
+ * An evaluation of the weights at certain steps. It samples from the weights after exactly `step` updates.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Evaluation<out E = never, out R = never> {
+  readonly name: string
+  /** Evaluates before the first step, after each multiple of this number, and after the last step. */
+  readonly everySteps: number
+  readonly evaluate: (
+    sampler: SamplingClient.Service,
+    at: { readonly step: number },
+  ) => Effect.Effect<EvaluationResult, E, R>
+}
+
+/**
+ * Options of {@link events}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options<I, E, R, E2, R2, E3, R3> {
+  /** Returns the batches from a step on. They must be the same whenever the run is opened. */
+  readonly batches: (from: number) => Stream.Stream<Batch<I>, E, R>
+  /** How many steps the run has. Not given: until the batches end. */
+  readonly steps?: number | undefined
+  readonly loss: AnyLoss<I, E2, R2>
+  readonly optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>
+  /** Computes the metrics of a step. */
+  readonly metrics: (made: MadeStep<I>) => Effect.Effect<Metrics, E2, R2>
+  readonly checkpoints?: CheckpointPolicy.CheckpointPolicy | undefined
+  readonly evaluations?: ReadonlyArray<Evaluation<E3, R3>> | undefined
+  /**
+   * How many steps are sent ahead of the one whose result is awaited.
+   *
+   * @default 1
+   */
+  readonly ahead?: number | undefined
+  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
+  readonly stop?: Effect.Effect<unknown> | undefined
+}
+
+/**
+ * Reports that a run ended early because it was asked to. Opening it again continues it.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class RunStopped extends Schema.TaggedError<RunStopped>("@effect-tinker/recipes/RunStopped")("RunStopped", {
+  run: Schema.String,
+  /** How many updates the weights have. */
+  step: Schema.Number,
+  checkpoint: Schema.String,
+}) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `run ${this.run} stopped after ${this.step} steps and saved ${this.checkpoint}; start it again to continue`
+  }
+}
+
+/**
+ * The errors of a loop that are not the user's own.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type LoopError = TrainingError | TrainingClient.StepFailed | RunStoreFailed | RunStopped
+
+/**
+ * Makes the remaining steps of a run and emits its new events. The run is complete when the stream ends; its scope then
+ * closes with success.
+ *
+ * @since 0.1.0
+ * @category running
+ */
+export const events = <I, E = never, R = never, E2 = never, R2 = never, E3 = never, R3 = never>(
+  run: Run,
+  options: Options<I, E, R, E2, R2, E3, R3>,
+): Stream.Stream<RunEvent, E | E2 | E3 | LoopError, R | R2 | R3 | ServiceClient> =>
+  Stream.unwrapScoped(
+    Effect.gen(function* () {
+      const mailbox = yield* Mailbox.make<RunEvent, E | E2 | E3 | LoopError>({ capacity: 64 })
+      const emit = (event: RunEvent) => Effect.zipRight(run.record(event), mailbox.offer(event))
+      yield* Effect.scoped(produce(run, options, emit)).pipe(
+        Effect.onExit((exit) => mailbox.done(Exit.asVoid(exit))),
+        Effect.forkScoped,
+      )
+      return Mailbox.toStream(mailbox)
+    }),
+  )
+
+type Emit = (event: RunEvent) => Effect.Effect<unknown, RunStoreFailed>
+
+const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2, R2, E3, R3>, emit: Emit) =>
+  Effect.gen(function* () {
+    const { client, history, nextStep } = run
+    const { ahead = 1, evaluations = [], loss, optimizer, stop = Effect.never } = options
+    const policy = options.checkpoints ?? CheckpointPolicy.defaults
+    // Before any other request: it completes the step that a crash cut off.
+    const finished = yield* run.finishStep(optimizer)
+
+    const settling = yield* settler(run, policy, evaluations, emit)
+    const state = yield* progressOf(run)
+    const isEvaluated = (step: number) =>
+      evaluations.some(({ everySteps }) => everySteps > 0 && step % everySteps === 0)
+
+    /** Enqueues what is due after a number of updates. */
+    const placeDue = (step: number, tokens: number) =>
+      Effect.gen(function* () {
+        const placed: Array<Saves.Placed> = []
+        const progress = { step, tokens, at: yield* now }
+        const due =
+          step === 0 || step === options.steps ? undefined : CheckpointPolicy.due(policy, state.last, progress)
+        if (due === "periodic") state.last = progress
+        if (due !== undefined && !settling.isKnown(due, step))
+          placed.push(
+            yield* Saves.place(client, due, step, due === "periodic" ? policy.ttlSeconds : policy.rollingTtlSeconds),
+          )
+        if (isEvaluated(step) && !settling.isKnown("evaluation", step))
+          placed.push(yield* Saves.place(client, "evaluation", step, policy.rollingTtlSeconds))
+        return placed
+      })
+
+    // A crash may have come between the two requests of a save; nothing else was sent after the first of them.
+    const saves = yield* Effect.forEach(run.saves, (placed) =>
+      placed.step === nextStep ? Saves.complete(client, placed, policy.ttlSeconds) : Effect.succeed(placed),
+    )
+    yield* Effect.forEach(saves, settling.settle, { discard: true })
+
+    const firstUnknown =
+      1 + history.reduce((last, event) => (event._tag === "Step" ? Math.max(last, event.step) : last), -1)
+    yield* options.batches(firstUnknown).pipe(
+      Stream.take(Math.max(0, nextStep - firstUnknown)),
+      Stream.zipWithIndex,
+      Stream.runForEach(([batch, index]) =>
+        Effect.gen(function* () {
+          const step = firstUnknown + index
+          state.tokens += batch.tokens
+          const results = yield* resultsOf(run, step, finished)
+          if (Either.isRight(results)) {
+            const { passes, update } = results.right
+            const pass = yield* passOf(loss, batch, passes)
+            return yield* emitStep(options, { step, batch, pass, update }, emit)
+          }
+          const message = `the results of step ${step} are lost: ${results.left}`
+          yield* emit({ _tag: "Warning", step, reason: "results_lost", message, at: yield* now })
+        }),
+      ),
+    )
+    for (let step = 0; step < nextStep; step++) {
+      if (!isEvaluated(step) || settling.isKnown("evaluation", step)) continue
+      const message = `the weights after ${step} steps can't be evaluated any more: the session was lost before`
+      yield* emit({ _tag: "Warning", step, reason: "evaluation_lost", message, at: yield* now })
+    }
+    yield* Effect.flatMap(placeDue(nextStep, state.tokens), Effect.forEach(settling.settle, { discard: true }))
+
+    const batches = new Map<number, Batch<I> & { readonly tokensAfter: number }>()
+    let step = nextStep
+    let tokensAfter = state.tokens
+    let isStopped = false
+    const live = options.batches(nextStep).pipe(
+      options.steps === undefined ? (all) => all : Stream.take(Math.max(0, options.steps - nextStep)),
+      Stream.rechunk(1),
+      Stream.haltWhen(
+        Effect.zipRight(
+          stop,
+          Effect.sync(() => (isStopped = true)),
+        ),
+      ),
+      Stream.map((batch) => {
+        tokensAfter += batch.tokens
+        batches.set(step++, { ...batch, tokensAfter })
+        return batch.data
+      }),
+      trainSteps(client, loss, optimizer, {
+        startAt: nextStep,
+        ahead,
+        afterUpdate: (step) => placeDue(step + 1, batches.get(step)?.tokensAfter ?? 0),
+      }),
+    )
+    let made = nextStep
+    yield* Stream.runForEach(live, ({ pass, placed, step, update }) =>
+      Effect.gen(function* () {
+        const batch = batches.get(step)
+        if (batch === undefined) return
+        batches.delete(step)
+        made = step + 1
+        yield* emitStep(options, { step, batch, pass, update }, emit)
+        yield* Effect.forEach(placed, settling.settle, { discard: true })
+      }),
+    )
+
+    if (isStopped && made !== options.steps) {
+      const placed = yield* Saves.place(client, "rolling", made, policy.ttlSeconds)
+      const checkpoint = yield* settling.settle(placed)
+      yield* settling.done
+      yield* emit({ _tag: "Done", step: made, outcome: "stopped", at: yield* now })
+      return yield* new RunStopped({ run: run.store.name, step: made, checkpoint: checkpoint ?? placed.name })
+    }
+    if (evaluations.length > 0 && !settling.isKnown("evaluation", made))
+      yield* Effect.flatMap(Saves.place(client, "evaluation", made, policy.rollingTtlSeconds), settling.settle)
+    if (!settling.isKnown("final", made))
+      yield* Effect.flatMap(Saves.place(client, "final", made, undefined), settling.settle)
+    yield* settling.done
+    yield* settling.cleanUp
+    yield* emit({ _tag: "Done", step: made, outcome: "complete", at: yield* now })
+  })
+
+/** The overloads of `trainSteps` check data against losses, which this module does by its own types. */
+const trainSteps = <I, E, R, P, E2, R2>(
+  client: TrainingClient.Service,
+  loss: AnyLoss<I, E, R>,
+  optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
+  options: TrainingClient.StepsOptions<P, E2, R2>,
+) =>
+  (
+    client.trainSteps as unknown as (
+      loss: AnyLoss<I, E, R>,
+      optimizer: Optimizer.Optimizer | Optimizer.Schedule<Optimizer.Optimizer>,
+      options: TrainingClient.StepsOptions<P, E2, R2>,
+    ) => <E1, R1>(
+      batches: Stream.Stream<ReadonlyArray<Datum<I>>, E1, R1>,
+    ) => Stream.Stream<
+      TrainingClient.PlacedStep<P>,
+      E | E1 | E2 | TrainingError | TrainingClient.StepFailed,
+      R | R1 | R2
+    >
+  )(loss, optimizer, options)
+
+const emitStep = <I, E, R, E2, R2, E3, R3>(
+  { metrics, steps }: Options<I, E, R, E2, R2, E3, R3>,
+  made: MadeStep<I>,
+  emit: Emit,
+) =>
+  Effect.gen(function* () {
+    const { batch, step, update } = made
+    yield* emit({
+      _tag: "Step",
+      step,
+      ...(steps === undefined ? {} : { steps }),
+      metrics: { ...batch.metrics, num_tokens: batch.tokens, ...update.metrics, ...(yield* metrics(made)) },
+      at: yield* now,
+    })
+  })
+
+/** Asks for the results of a step that a previous process has made. Returns why the server no longer has them. */
+const resultsOf = ({ nextStep, results }: Run, step: number, finished: Option.Option<OptimStepResult>) => {
+  const made = results.get(step)
+  const update = step === nextStep - 1 && Option.isSome(finished) ? Effect.succeed(finished.value) : made?.update
+  if (made === undefined || update === undefined)
+    return Effect.succeed(Either.left("the session that made it has ended"))
+  return Effect.all({ passes: Effect.all(made.passes), update }).pipe(
+    Effect.either,
+    Effect.flatMap((results) =>
+      Either.isLeft(results) && !lostTags.has(results.left._tag)
+        ? Effect.fail(results.left)
+        : Effect.succeed(Either.mapLeft(results, ({ message }) => message)),
+    ),
+  )
+}
+
+/** The errors of a result that the server no longer has. */
+const lostTags: ReadonlySet<string> = new Set(["PromiseExpired", "RequestFailed", "RequestRejected", "NotFound"])
+
+/** Returns the result of the pass. That of a custom loss contains what this process computed. */
+const passOf = <I, E, R>(loss: AnyLoss<I, E, R>, { data }: Batch<I>, passes: ReadonlyArray<TrainingResult>) =>
+  Effect.gen(function* () {
+    const [first, second] = passes
+    if (first === undefined) return yield* Effect.dieMessage("a step has no pass")
+    if (!("evaluate" in loss) || second === undefined) return first
+    const prepared = yield* CustomLoss.prepare(data as ReadonlyArray<Datum<I & CustomLoss.Inputs>>)
+    return CustomLoss.finish(yield* CustomLoss.linearize(loss, prepared, first), second)
+  })
+
+/** How many tokens were trained on, and when the last periodic checkpoint was saved. */
+const progressOf = ({ history }: Run) =>
+  Effect.map(now, (at) => {
+    let tokens = 0
+    let last: CheckpointPolicy.Progress = { step: 0, tokens: 0, at: history[0]?.at ?? at }
+    for (const event of history) {
+      if (event._tag === "Step") tokens += event.metrics["num_tokens"] ?? 0
+      if (event._tag === "Checkpoint" && event.kind === "periodic") last = { step: event.step, tokens, at: event.at }
+    }
+    return { tokens, last }
+  })
+
+/** Completes saves: records checkpoints, runs evaluations, and deletes what is no longer needed. */
+const settler = <E3, R3>(
+  run: Run,
+  policy: CheckpointPolicy.CheckpointPolicy,
+  evaluations: ReadonlyArray<Evaluation<E3, R3>>,
+  emit: Emit,
+) =>
+  Effect.gen(function* () {
+    const { client, history } = run
+    const { rest } = yield* ServiceClient
+    const evaluating = yield* FiberSet.make<void, E3 | RunStoreFailed | TinkerError | TrainingError>()
+    const oneAtATime = yield* Effect.makeSemaphore(1)
+    const known = new Set<string>()
+    const evaluated = new Set<string>()
+    let rolling: string | undefined
+    let best: { readonly value: number; readonly path: string | undefined } | undefined
+    for (const event of history) {
+      if (event._tag === "Checkpoint") known.add(`${event.kind} ${event.step}`)
+      if (event._tag === "Checkpoint" && event.kind === "rolling") rolling = event.statePath
+      if (event._tag === "Evaluation") evaluated.add(`${event.name} ${event.step}`)
+      if (event._tag === "Evaluation" && policy.best !== undefined) {
+        const value = event.metrics[policy.best.metric]
+        if (value !== undefined && CheckpointPolicy.isBetter(policy.best, best?.value, value))
+          best = { value, path: best?.path }
+      }
+      if (event._tag === "Checkpoint" && event.kind === "best" && best !== undefined)
+        best = { ...best, path: event.samplerPath }
+    }
+    for (const { purpose, step } of run.saves) known.add(`${purpose} ${step}`)
+    const isDue = ({ everySteps, name }: Evaluation<E3, R3>, step: number, isLast: boolean) =>
+      !evaluated.has(`${name} ${step}`) && everySteps > 0 && (step % everySteps === 0 || isLast)
+
+    /** A checkpoint that can't be deleted expires, or costs money: it must not end the run. */
+    const remove = (path: string, step: number) =>
+      Effect.catchAll(rest.deleteCheckpointByPath(path), (error) =>
+        error._tag === "NotFound"
+          ? Effect.void
+          : Effect.flatMap(now, (at) =>
+              emit({
+                _tag: "Warning",
+                step,
+                reason: "checkpoint_not_deleted",
+                message: `${path}: ${error.message}`,
+                at,
+              }),
+            ),
+      )
+
+    const evaluate = (step: number, path: string) =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const sampler = yield* client.createSamplingClient(path)
+          let isBest = false
+          for (const evaluation of evaluations) {
+            const { name } = evaluation
+            if (!isDue(evaluation, step, true)) continue
+            const { metrics, samples = [] } = yield* evaluation.evaluate(sampler, { step })
+            for (const sample of samples) yield* emit({ _tag: "Sample", ...sample, step, source: name, at: yield* now })
+            yield* emit({ _tag: "Evaluation", step, name, metrics, at: yield* now })
+            evaluated.add(`${name} ${step}`)
+            const value = policy.best && metrics[policy.best.metric]
+            if (
+              policy.best !== undefined &&
+              value !== undefined &&
+              CheckpointPolicy.isBetter(policy.best, best?.value, value)
+            ) {
+              const before = best?.path
+              best = { value, path }
+              isBest = true
+              yield* rest.setCheckpointTtl(path, null)
+              yield* emit({
+                _tag: "Checkpoint",
+                step,
+                name: `best-${step}`,
+                kind: "best",
+                samplerPath: path,
+                at: yield* now,
+              })
+              if (before !== undefined && before !== path) yield* remove(before, step)
+            }
+          }
+          if (!isBest) yield* remove(path, step)
+        }),
+      )
+
+    const settle = ({ name, purpose, sampler, state, step }: Saves.Placed) =>
+      Effect.gen(function* () {
+        if (purpose === "evaluation") {
+          known.add(`${purpose} ${step}`)
+          const isDone = evaluations.every((evaluation) => !isDue(evaluation, step, true))
+          if (isDone || Option.isNone(sampler)) return undefined
+          const path = yield* sampler.value
+          yield* FiberSet.run(evaluating, oneAtATime.withPermits(1)(evaluate(step, path)))
+          return undefined
+        }
+        const statePath = Option.isSome(state) ? yield* state.value : undefined
+        const samplerPath = Option.isSome(sampler) ? yield* sampler.value : undefined
+        const isNew = !history.some(
+          (event) => event._tag === "Checkpoint" && event.kind === purpose && event.step === step,
+        )
+        known.add(`${purpose} ${step}`)
+        if (!isNew) return statePath
+        const checkpoint: typeof Checkpoint.Type = {
+          _tag: "Checkpoint",
+          step,
+          name,
+          kind: purpose,
+          ...(statePath === undefined ? {} : { statePath }),
+          ...(samplerPath === undefined ? {} : { samplerPath }),
+          at: yield* now,
+        }
+        yield* emit(checkpoint)
+        // Only now: a newer one exists.
+        if (rolling !== undefined && rolling !== statePath) yield* remove(rolling, step)
+        rolling = purpose === "rolling" ? statePath : undefined
+        return statePath
+      })
+
+    return {
+      settle,
+      isKnown: (purpose: Saves.Purpose, step: number) =>
+        known.has(`${purpose} ${step}`) ||
+        (purpose === "evaluation" && evaluations.every(({ name }) => evaluated.has(`${name} ${step}`))),
+      /** Waits for evaluations. */
+      done: Effect.raceFirst(FiberSet.join(evaluating), FiberSet.awaitEmpty(evaluating)),
+      cleanUp: Effect.suspend(() => (rolling === undefined ? Effect.void : remove(rolling, 0))),
+    }
+  })

@@ -1,0 +1,249 @@
+import type { HttpClient } from "@effect/platform"
+import { describe, expect, it } from "@effect/vitest"
+import { CheckpointPolicy, Run, type RunEvent, RunStore, TrainingLoop } from "@effect-tinker/recipes"
+import { Chunk, Deferred, Effect, Exit, Option, Schema, Stream } from "effect"
+import { Loss, Optimizer } from "effect-tinker"
+import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+import { clients, onServer } from "./support/Scripted.ts"
+
+const steps = 6
+const adam = Optimizer.adam({ learningRate: 1e-3 })
+const batchAt = (step: number) => ({
+  data: [{ modelInput: [step + 1, 1], inputs: { targetTokens: [1, 2], weights: [1, 0.5] } }],
+  tokens: 2,
+  metrics: { epoch: 0 },
+})
+const policy = Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)
+
+interface Settings {
+  readonly checkpoints?: CheckpointPolicy.CheckpointPolicy
+  readonly stop?: Effect.Effect<unknown>
+  readonly configuration?: Run.Options["configuration"]
+}
+
+/** A user's program: opens the run and makes its steps. Returns the new events. */
+const program = (
+  store: RunStore.Service,
+  {
+    checkpoints = policy({ everySteps: 2, rollingEverySteps: 1 }),
+    configuration = { steps },
+    stop = Effect.never,
+  }: Settings = {},
+): Effect.Effect<ReadonlyArray<RunEvent.RunEvent> | "complete", unknown, HttpClient.HttpClient> =>
+  Effect.gen(function* () {
+    const run = yield* Run.open({ model: { baseModel: "m" }, configuration })
+    if (run._tag === "Completed") return "complete" as const
+    return Chunk.toReadonlyArray(
+      yield* Stream.runCollect(
+        TrainingLoop.events(run, {
+          batches: (from) =>
+            Stream.map(
+              Stream.iterate(from, (step) => step + 1),
+              batchAt,
+            ),
+          steps,
+          loss: Loss.crossEntropy,
+          optimizer: adam,
+          metrics: ({ pass }) => Effect.succeed({ loss: pass.metrics["loss:sum"] ?? NaN }),
+          checkpoints,
+          evaluations: [
+            {
+              name: "probe",
+              everySteps: 3,
+              evaluate: (sampler, { step }) =>
+                Effect.map(
+                  sampler.sample({ prompt: [1, 2], params: { maxTokens: 2, seed: step } }),
+                  ({ sequences }) => ({
+                    metrics: { "test/length": sequences[0]?.tokens.length ?? 0 },
+                  }),
+                ),
+            },
+          ],
+          stop,
+        }),
+      ),
+    )
+  }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
+
+class Crash extends Error {}
+
+/** A process that dies when it has written `writes` times. */
+const dying = (store: RunStore.Service, writes: number): RunStore.Service => {
+  let left = writes
+  const count = <A, E>(effect: Effect.Effect<A, E>) =>
+    Effect.suspend(() => (left-- > 0 ? effect : Effect.die(new Crash())))
+  return {
+    ...store,
+    write: (file, text) => count(store.write(file, text)),
+    append: (file, lines) => (lines.length === 0 ? Effect.void : count(store.append(file, lines))),
+    journal: { ...store.journal, append: (entries) => count(store.journal.append(entries)) },
+  }
+}
+
+/** Events without their times, in an order that does not depend on when evaluations end. */
+const outline = (events: ReadonlyArray<RunEvent.RunEvent>) =>
+  events.map(({ at: _, ...event }) => JSON.stringify(event).replaceAll(/tinker:\/\/[^/]+/g, "tinker://m")).toSorted()
+
+const weights = Effect.flatMap(ScriptedServer.ScriptedServer, ({ models }) =>
+  Effect.map(models, (models) => models.at(-1)?.weights),
+)
+
+const undisturbed = onServer(
+  Effect.gen(function* () {
+    const store = yield* RunStore.memory()
+    yield* program(store)
+    return { events: outline(yield* Run.readEvents(store)), weights: yield* weights }
+  }),
+)
+
+describe("a training loop", () => {
+  it.effect("a run makes its steps, saves checkpoints, evaluates, and is complete", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const events = yield* program(store)
+        if (events === "complete") return expect.unreachable()
+        const of = (tag: RunEvent.RunEvent["_tag"]) =>
+          events.flatMap((event) => (event._tag === tag ? [event.step] : []))
+        expect(of("Step")).toEqual([0, 1, 2, 3, 4, 5])
+        expect(of("Evaluation").toSorted()).toEqual([0, 3, 6])
+        expect(events.flatMap((event) => (event._tag === "Checkpoint" ? [`${event.kind} ${event.step}`] : []))).toEqual(
+          ["rolling 1", "periodic 2", "rolling 3", "periodic 4", "rolling 5", "final 6"],
+        )
+        expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 6, outcome: "complete" })
+        expect(yield* program(store)).toBe("complete")
+      }),
+    ),
+  )
+
+  it.effect("the logs of a run have the names that the official cookbook reads", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        yield* program(store, { checkpoints: policy({ everySteps: 0 }) })
+        const metrics = (yield* store.lines("metrics.jsonl")).map((line) => JSON.parse(line))
+        expect(metrics).toContainEqual({ step: 0, epoch: 0, num_tokens: 2, loss: expect.any(Number) })
+        expect(metrics).toContainEqual({ step: 3, "test/length": 2 })
+        const [final] = yield* store.lines("checkpoints.jsonl")
+        expect(JSON.parse(final ?? "")).toMatchObject({
+          name: "final",
+          batch: 6,
+          final: true,
+          state_path: expect.stringMatching(/\/weights\/final$/),
+          sampler_path: expect.stringMatching(/\/sampler_weights\/final$/),
+        })
+      }),
+    ),
+  )
+
+  it.effect("a run that dies after any write ends with the same events and weights", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      let deaths = 0
+      for (let writes = 0; ; writes++) {
+        const died = yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            const exit = yield* Effect.exit(program(dying(store, writes)))
+            if (Exit.isSuccess(exit)) return false
+            yield* program(store)
+            expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: whole.events })
+            expect(yield* weights).toEqual(whole.weights)
+            return true
+          }),
+        )
+        if (!died) break
+        deaths++
+      }
+      expect(deaths).toBeGreaterThan(80)
+    }),
+  )
+
+  it.effect("a run whose session has ended goes back to its last checkpoint and ends the same", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      for (const writes of [20, 40, 60]) {
+        yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            yield* Effect.exit(program(dying(store, writes)))
+            yield* Effect.flatMap(ScriptedServer.ScriptedServer, ({ endSession }) => endSession())
+            yield* program(store)
+            // Results and weights that only the session had are reported as lost.
+            const stored = yield* Run.readEvents(store)
+            const events = new Set(outline(stored))
+            const missing = whole.events.filter((event) => !events.has(event)).map((event) => JSON.parse(event).step)
+            const lost = stored.flatMap((event) => (event._tag === "Warning" ? [event.step] : []))
+            expect(missing.toSorted()).toEqual(lost.toSorted())
+            expect(events.size).toBe(whole.events.length)
+            expect(yield* weights).toEqual(whole.weights)
+          }),
+        )
+      }
+    }),
+  )
+
+  it.effect("a run that is asked to stop saves a checkpoint and continues later", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      yield* onServer(
+        Effect.gen(function* () {
+          const store = yield* RunStore.memory()
+          const stop = yield* Deferred.make<void>()
+          const watched: RunStore.Service = {
+            ...store,
+            append: (file, lines) =>
+              Effect.zipRight(
+                store.append(file, lines),
+                lines.some((line) => line.includes('"_tag":"Step","step":2'))
+                  ? Deferred.succeed(stop, undefined)
+                  : Effect.void,
+              ),
+          }
+          const stopped = yield* Effect.flip(program(watched, { stop: Deferred.await(stop) }))
+          expect(stopped).toMatchObject({
+            _tag: "RunStopped",
+            checkpoint: expect.stringMatching(/rolling-00000[345]$/),
+          })
+          yield* program(store)
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
+    }),
+  )
+
+  it.effect("a run is not continued with another configuration, and the error lists the differences", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        yield* Effect.exit(
+          program(dying(store, 30), { configuration: { learningRate: 1e-3, data: { file: "a", rows: [1, 2] } } }),
+        )
+        const error = yield* Effect.flip(
+          program(store, { configuration: { learningRate: 2e-3, data: { file: "a", rows: [1, 3] }, extra: true } }),
+        )
+        expect(String(error)).toContain(
+          ["  data.rows[1]: 2 → 3", "  extra: (not set) → true", "  learningRate: 0.001 → 0.002"].join("\n"),
+        )
+      }),
+    ),
+  )
+
+  it.effect("a forked run continues from the checkpoint of the other run", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      yield* onServer(
+        Effect.gen(function* () {
+          const [store, forked] = [yield* RunStore.memory("first"), yield* RunStore.memory("second")]
+          yield* program(store)
+          expect(yield* Run.fork(store, forked, 5)).toBe(4)
+          yield* program(forked, { configuration: { steps, note: "another try" } })
+          expect(yield* weights).toEqual(whole.weights)
+          const made = (yield* Run.readEvents(forked)).flatMap((event) => (event._tag === "Step" ? [event.step] : []))
+          expect(made).toEqual([0, 1, 2, 3, 4, 5])
+          expect(Option.isSome(yield* forked.read("origin.json"))).toBe(true)
+        }),
+      )
+    }),
+  )
+})

@@ -3,6 +3,10 @@
  *
  * @since 0.1.0
  */
+export * as Batches from "./Batches.ts"
+export * as DataError from "./DataError.ts"
+export * as Rows from "./Rows.ts"
 export * as RunError from "./RunError.ts"
 export * as RunEvent from "./RunEvent.ts"
 export * as RunStore from "./RunStore.ts"
+export * as Table from "./Table.ts"

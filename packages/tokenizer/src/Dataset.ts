@@ -5,6 +5,7 @@
  */
 import type { PlatformError } from "@effect/platform/Error"
 import * as FileSystem from "@effect/platform/FileSystem"
+import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as ParseResult from "effect/ParseResult"
@@ -68,6 +69,19 @@ export interface Row<out A> {
 }
 
 /**
+ * A row and the place of its line in the bytes.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface PlacedRow<out A> extends Row<A> {
+  /** The number of bytes before its line, including a byte order mark. */
+  readonly offset: number
+  /** The number of bytes of its line without the line feed. */
+  readonly bytes: number
+}
+
+/**
  * How many lines were read, and what became of them.
  *
  * @since 0.1.0
@@ -89,7 +103,7 @@ export interface Counts {
  * @category models
  */
 export interface Dataset<out A, out E = never, out R = never> {
-  readonly rows: Stream.Stream<Row<A>, E | BadLine, R>
+  readonly rows: Stream.Stream<PlacedRow<A>, E | BadLine, R>
   /** The counts so far of the most recently started run of `rows`. */
   readonly counts: Effect.Effect<Counts>
 }
@@ -97,10 +111,19 @@ export interface Dataset<out A, out E = never, out R = never> {
 const newline = 0x0a
 const byteOrderMark = [0xef, 0xbb, 0xbf]
 
+/** A line of text, or why there is none, and its place. */
+interface Line {
+  readonly offset: number
+  readonly bytes: number
+  readonly text: Either.Either<string, BadLine>
+}
+
 /** Splits bytes into lines. */
 class Lines {
   private pending: Array<Uint8Array> = []
   private size = 0
+  private offset = 0
+  private consumed = 0
   private tooLong = false
   private started = false
   line = 0
@@ -151,22 +174,24 @@ class Lines {
     )
   }
 
-  push(bytes: Uint8Array): ReadonlyArray<Either.Either<string, BadLine>> {
-    const lines: Array<Either.Either<string, BadLine>> = []
+  push(bytes: Uint8Array): ReadonlyArray<Line> {
+    const lines: Array<Line> = []
     let from = 0
     for (let at = bytes.indexOf(newline); at !== -1; at = bytes.indexOf(newline, from)) {
       this.keep(bytes.subarray(from, at))
-      lines.push(this.end())
+      lines.push({ offset: this.offset, bytes: this.consumed + at - this.offset, text: this.end() })
       from = at + 1
+      this.offset = this.consumed + from
     }
     // Copies the bytes because the producer may reuse its buffer.
     this.keep(bytes.slice(from))
+    this.consumed += bytes.length
     return lines
   }
 
   /** Returns the last line if it has no line break. */
-  finish(): ReadonlyArray<Either.Either<string, BadLine>> {
-    return this.size === 0 ? [] : [this.end()]
+  finish(): ReadonlyArray<Line> {
+    return this.size === 0 ? [] : [{ offset: this.offset, bytes: this.consumed - this.offset, text: this.end() }]
   }
 }
 
@@ -183,11 +208,9 @@ const read = <A, E, R>(
     const lines = new Lines(maxLineBytes)
     counts = none()
     const own = counts
-    const rowsOf = (
-      found: ReadonlyArray<Either.Either<string, BadLine>>,
-    ): ReadonlyArray<Either.Either<Row<A>, BadLine>> => {
-      const all: Array<Either.Either<Row<A>, BadLine>> = []
-      for (const text of found) {
+    const rowsOf = (found: ReadonlyArray<Line>): Stream.Stream<PlacedRow<A>, BadLine> => {
+      const all: Array<PlacedRow<A>> = []
+      for (const { bytes, offset, text } of found) {
         const line = ++own.lines
         if (Either.isRight(text) && !keepsBlank && text.right.trim() === "") {
           own.blank++
@@ -196,24 +219,20 @@ const read = <A, E, R>(
         const row = Either.flatMap(text, (text) => decode(text, line))
         if (Either.isRight(row)) {
           own.rows++
-          all.push(Either.right({ line, value: row.right }))
+          all.push({ line, offset, bytes, value: row.right })
           continue
         }
         own.bad++
         if (own.examples.length < maxExamples) own.examples.push(row.left)
-        if (onBadLine === "stop") {
-          all.push(Either.left(row.left))
-          return all
-        }
+        // Emits the rows before a bad line before that line fails the stream.
+        if (onBadLine === "stop")
+          return Stream.concat(Stream.fromChunk(Chunk.unsafeFromArray(all)), Stream.fail(row.left))
       }
-      return all
+      return Stream.fromChunk(Chunk.unsafeFromArray(all))
     }
     return bytes.pipe(
-      Stream.map((piece) => rowsOf(lines.push(piece))),
-      Stream.concat(Stream.sync(() => rowsOf(lines.finish()))),
-      Stream.mapConcat((rows) => rows),
-      // Emits the rows before a bad line before that line fails the stream.
-      Stream.mapEffect((row) => row),
+      Stream.flatMap((piece) => rowsOf(lines.push(piece))),
+      Stream.concat(Stream.suspend(() => rowsOf(lines.finish()))),
     )
   })
   return { rows, counts: Effect.sync(() => ({ ...counts, examples: [...counts.examples] })) }

@@ -33,7 +33,14 @@ describe("Dataset", () => {
         const bytes = bytesOf(`${marked && body !== "" ? "\ufeff" : ""}${body}`)
         for (const size of [1, 2, 3, 7, 1000]) {
           const { counts, rows } = Dataset.jsonl(pieces(bytes, size), Schema.Struct({ text: Schema.String }))
-          expect(yield* collect(rows)).toEqual(texts.map((text, index) => ({ line: index + 1, value: { text } })))
+          const found = yield* collect(rows)
+          expect(found.map(({ line, value }) => ({ line, value }))).toEqual(
+            texts.map((text, index) => ({ line: index + 1, value: { text } })),
+          )
+          for (const row of found) {
+            const line = new TextDecoder().decode(bytes.subarray(row.offset, row.offset + row.bytes))
+            expect(JSON.parse(line)).toEqual(row.value)
+          }
           expect(yield* counts).toEqual({ lines: texts.length, rows: texts.length, blank: 0, bad: 0, examples: [] })
         }
       }
@@ -124,7 +131,9 @@ describe("Dataset", () => {
         content: [Message.thinking("r")],
         toolCalls: [{ name: "f", arguments: '{"a": 1.5}' }],
       }
-      expect(Chunk.toReadonlyArray(read)).toEqual([{ line: 1, value: { messages: [message] } }])
+      expect(Chunk.toReadonlyArray(read)).toEqual([
+        { line: 1, offset: 0, bytes: JSON.stringify(row).length, value: { messages: [message] } },
+      ])
       const missing = yield* Effect.flip(Stream.runDrain(Dataset.lines(Dataset.file(`${path}.none`)).rows))
       expect(missing._tag).toBe("SystemError")
     }).pipe(Effect.provide(NodeContext.layer)),

@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 export * as Progress from "./Progress.ts"
+export * as Report from "./Report.ts"
 export * as RunError from "./RunError.ts"
 export * as RunEvent from "./RunEvent.ts"
 export * as RunLogger from "./RunLogger.ts"

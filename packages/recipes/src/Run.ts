@@ -40,8 +40,8 @@ export type Model =
  */
 export interface Options {
   readonly model: Model
-  /** Everything that decides the outcome of the run. A run that exists is not continued with another one. */
-  readonly configuration: { readonly [key: string]: Json }
+  /** Everything that decides the outcome of the run, as JSON. A run that exists is not continued with another one. */
+  readonly configuration: { readonly [key: string]: unknown }
   /**
    * Continues the run even if its configuration has changed.
    *
@@ -155,7 +155,7 @@ const compareConfiguration = (store: Store, { allowChanges = false, configuratio
     const known = yield* store.read(configFile)
     if (Option.isNone(known)) return yield* store.write(configFile, text)
     const before = yield* parsed(store, configFile, () => JSON.parse(known.value) as Json)
-    const differences = Configuration.differences(before, configuration)
+    const differences = Configuration.differences(before, JSON.parse(text) as Json)
     if (differences.length === 0) return
     if (!allowChanges) return yield* new ConfigurationChanged({ run: store.name, differences })
     yield* store.write(configFile, text)

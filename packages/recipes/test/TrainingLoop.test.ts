@@ -82,7 +82,9 @@ const dying = (store: RunStore.Service, writes: number): RunStore.Service => {
 
 /** Events without their times, in an order that does not depend on when evaluations end. */
 const outline = (events: ReadonlyArray<RunEvent.RunEvent>) =>
-  events.map(({ at: _, ...event }) => JSON.stringify(event).replaceAll(/tinker:\/\/[^/]+/g, "tinker://m")).toSorted()
+  events
+    .map((event) => JSON.stringify({ ...event, at: undefined }).replaceAll(/tinker:\/\/[^/]+/g, "tinker://m"))
+    .toSorted()
 
 const weights = Effect.flatMap(ScriptedServer.ScriptedServer, ({ models }) =>
   Effect.map(models, (models) => models.at(-1)?.weights),

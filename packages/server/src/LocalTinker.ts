@@ -8,7 +8,16 @@ import * as HttpClient from "@effect/platform/HttpClient"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Redacted from "effect/Redacted"
 import * as Exchange from "effect-tinker/protocol/Exchange"
+import * as RateLimiter from "effect-tinker/RateLimiter"
+import * as Tinker from "effect-tinker/Tinker"
+import * as TinkerConfig from "effect-tinker/TinkerConfig"
+import type { InvalidConfig, Unauthorized } from "effect-tinker/TinkerError"
+import * as ModelFiles from "@effect-tinker/engine/ModelFiles"
+import * as TokenizerBackend from "@effect-tinker/tokenizer/TokenizerBackend"
+import * as TokenizerFiles from "@effect-tinker/tokenizer/TokenizerFiles"
+import * as Generic from "@effect-tinker/tokenizer/renderers/Generic"
 import type { FileError } from "./CheckpointFiles.ts"
 import type { ModelSource } from "./EngineBackend.ts"
 import * as EngineHost from "./EngineHost.ts"
@@ -85,3 +94,47 @@ export const layerOn = (
       ),
     ),
   )
+
+/**
+ * Provides the clients of a server in this process. Programs need neither a key nor a network.
+ *
+ * @example
+ * ```ts
+ * import { Console, Effect } from "effect"
+ * import { ServiceClient } from "effect-tinker"
+ * import { LocalTinker } from "@effect-tinker/server"
+ *
+ * const program = Effect.gen(function* () {
+ *   const service = yield* ServiceClient.ServiceClient
+ *   const { supportedModels } = yield* service.getServerCapabilities
+ *   yield* Console.log(supportedModels.length) // → 1
+ * })
+ *
+ * await Effect.runPromise(Effect.provide(program, LocalTinker.layerTinker()))
+ * ```
+ *
+ * @since 0.1.0
+ * @category layers
+ */
+export const layerTinker = (
+  options: Options = {},
+): Layer.Layer<Tinker.Tinker, InvalidConfig | Unauthorized | StoreError | FileError | HostError> =>
+  Tinker.layer().pipe(
+    Layer.provide([
+      TinkerConfig.layer({ baseUrl: "http://local", apiKey: Redacted.make("tml-local") }),
+      RateLimiter.layer,
+      layer(options),
+    ]),
+  )
+
+/**
+ * The renderer of the model that ships with the engine.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const renderer = Effect.gen(function* () {
+  const backend = yield* TokenizerBackend.TokenizerBackend
+  const files = yield* TokenizerFiles.fromDirectory(yield* ModelFiles.shipped)
+  return yield* Generic.make(yield* backend.make(files))
+}).pipe(Effect.provide(TokenizerBackend.layer))

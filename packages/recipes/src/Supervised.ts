@@ -1,0 +1,293 @@
+/**
+ * Supervised fine-tuning: trains a model on conversations, with held-out evaluation, checkpoints and resume.
+ *
+ * @since 0.1.0
+ */
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+import * as Stream from "effect/Stream"
+import * as Datums from "@effect-tinker/tokenizer/Datums"
+import type { Conversation } from "@effect-tinker/tokenizer/Message"
+import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
+import type { Failure as RendererFailure } from "@effect-tinker/tokenizer/RendererError"
+import * as Loss from "effect-tinker/Loss"
+import * as ModelInput from "effect-tinker/ModelInput"
+import * as Optimizer from "effect-tinker/Optimizer"
+import type { ServiceClient } from "effect-tinker/ServiceClient"
+import { type FutureError, InvalidInput, type UnexpectedResponse } from "effect-tinker/TinkerError"
+import * as TrainingResult from "effect-tinker/TrainingResult"
+import * as Batches from "./Batches.ts"
+import { CheckpointPolicy } from "./CheckpointPolicy.ts"
+import { BadRow } from "./DataError.ts"
+import * as Run from "./Run.ts"
+import type { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
+import type { Metrics, RunEvent } from "./RunEvent.ts"
+import type { RunStore } from "./RunStore.ts"
+import * as Table from "./Table.ts"
+import * as TrainingLoop from "./TrainingLoop.ts"
+
+const whole = Schema.Int.pipe(Schema.positive())
+
+/**
+ * The configuration of supervised fine-tuning. It can be read from JSON; settings that are not given have the defaults
+ * of the official cookbook.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export const Config = Schema.Struct({
+  /** The base model, e.g. `Qwen/Qwen3-8B`. */
+  model: Schema.String,
+  /** @default 32 */
+  rank: Schema.optionalWith(whole, { default: () => 32 }),
+  /**
+   * Decides the order of the data, the held-out rows, and the first weights of the adapters.
+   *
+   * @default 0
+   */
+  seed: Schema.optionalWith(Schema.NonNegativeInt, { default: () => 0 }),
+  /** @default 1 */
+  epochs: Schema.optionalWith(whole, { default: () => 1 }),
+  /**
+   * How many conversations a step has.
+   *
+   * @default 128
+   */
+  batchSize: Schema.optionalWith(whole, { default: () => 128 }),
+  /** Ends the run after this many steps. */
+  maxSteps: Schema.optional(whole),
+  /** The most tokens of an example; the rest is cut off. */
+  maxLength: Schema.optional(whole),
+  /** @default all_assistant_messages */
+  trainOn: Schema.optionalWith(
+    Schema.Literal("last_assistant_message", "last_assistant_turn", "all_assistant_messages"),
+    { default: () => "all_assistant_messages" as const },
+  ),
+  /** @default 0.0001 */
+  learningRate: Schema.optionalWith(Schema.Positive, { default: () => 1e-4 }),
+  /** @default linear */
+  schedule: Schema.optionalWith(Schema.Literal("linear", "cosine", "constant"), { default: () => "linear" as const }),
+  /** Raises the learning rate for this many steps first. */
+  warmupSteps: Schema.optionalWith(Schema.NonNegativeInt, { default: () => 0 }),
+  /** @default 0.9 */
+  beta1: Schema.optionalWith(Schema.Number, { default: () => 0.9 }),
+  /** @default 0.95 */
+  beta2: Schema.optionalWith(Schema.Number, { default: () => 0.95 }),
+  /** @default 1e-8 */
+  eps: Schema.optionalWith(Schema.Number, { default: () => 1e-8 }),
+  /** How many conversations are held out for evaluation. */
+  heldOut: Schema.optional(whole),
+  /**
+   * Evaluates on the held-out conversations after this many steps.
+   *
+   * @default 10
+   */
+  evaluateEverySteps: Schema.optionalWith(whole, { default: () => 10 }),
+  checkpoints: Schema.optionalWith(CheckpointPolicy, { default: () => Schema.decodeSync(CheckpointPolicy)({}) }),
+})
+
+/**
+ * The type of {@link Config}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Config = typeof Config.Type
+
+/**
+ * A configuration in which settings with a default may be missing.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Input = typeof Config.Encoded
+
+/**
+ * Options of {@link train}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  readonly config: Input
+  readonly renderer: Renderer
+  /** The conversations to train on. */
+  readonly data: Table.Table<Conversation>
+  /** Continues the run even if its configuration has changed. */
+  readonly allowChanges?: boolean | undefined
+  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
+  readonly stop?: Effect.Effect<unknown> | undefined
+}
+
+/**
+ * The errors of {@link train}.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type TrainError =
+  | TrainingLoop.LoopError
+  | RunStoreFailed
+  | ConfigurationChanged
+  | RendererFailure
+  | InvalidInput
+  | UnexpectedResponse
+  | FutureError
+  | BadRow
+  | Table.Failure
+
+/**
+ * Starts the run in the current store, or continues it, and emits its new events. The same command with the same data
+ * can be killed and run again at any time, and ends with the same weights. A run that is complete emits nothing.
+ *
+ * @since 0.1.0
+ * @category running
+ */
+export const train = (options: Options): Stream.Stream<RunEvent, TrainError, RunStore | ServiceClient> =>
+  Stream.unwrapScoped(
+    Effect.gen(function* () {
+      const config = yield* decode(options.config)
+      const { data, renderer, stop } = options
+      const { heldOut, seed } = config
+      const { heldOut: test, train } =
+        heldOut === undefined
+          ? { train: data, heldOut: undefined }
+          : yield* Table.split(data, { heldOut: { count: heldOut }, seed })
+      const batches = yield* Batches.make(train, {
+        size: { rows: config.batchSize },
+        epochs: config.epochs,
+        seed,
+        lastBatch: train.size < config.batchSize ? "keep" : "drop",
+      })
+      const steps = Math.min(batches.steps, config.maxSteps ?? Number.POSITIVE_INFINITY)
+      const run = yield* Run.open({
+        model: { baseModel: config.model, rank: config.rank, seed, userMetadata: { renderer_name: renderer.name } },
+        configuration: {
+          recipe: "supervised",
+          ...Schema.encodeSync(Config)(config),
+          renderer: renderer.name,
+          data: data.fingerprint,
+        },
+        allowChanges: options.allowChanges,
+      })
+      if (run._tag === "Completed") return Stream.empty
+      const optimizer = optimizerOf(config, steps)
+      return TrainingLoop.events(run, {
+        batches: (from) => Stream.mapEffect(batches.from(from), (batch) => rendered(renderer, config, batch)),
+        steps,
+        loss: Loss.crossEntropy,
+        optimizer,
+        metrics: (made) => metricsOf(made, optimizer, steps),
+        checkpoints: config.checkpoints,
+        evaluations:
+          test === undefined
+            ? []
+            : [
+                {
+                  name: "held_out",
+                  everySteps: config.evaluateEverySteps,
+                  evaluate: (sampler) =>
+                    Effect.gen(function* () {
+                      const rows = yield* test.read(Uint32Array.from({ length: test.size }, (_, index) => index))
+                      const data = (yield* Effect.forEach(rows, (row) => datumsOf(renderer, config, row))).flat()
+                      const logprobs = yield* Effect.forEach(
+                        data,
+                        (datum) => Effect.map(sampler.computeLogprobs(sequenceOf(datum)), (all) => all.subarray(1)),
+                        { concurrency: 32 },
+                      )
+                      return { metrics: { "test/nll": meanNll(data, logprobs) } }
+                    }),
+                },
+              ],
+        stop,
+      })
+    }),
+  )
+
+const decode = (input: Input): Effect.Effect<Config, InvalidInput> =>
+  Effect.mapError(
+    Schema.decodeUnknown(Config)(input),
+    (error) => new InvalidInput({ path: "config", problem: error.message }),
+  )
+
+const optimizerOf = (config: Config, steps: number): Optimizer.Schedule<Optimizer.Adam> => {
+  const { beta1, beta2, eps, learningRate, schedule, warmupSteps: warmup } = config
+  const adam = Optimizer.adam({ learningRate, beta1, beta2, eps })
+  switch (schedule) {
+    case "linear":
+      return Optimizer.linear(adam, { steps, warmup })
+    case "cosine":
+      return Optimizer.cosine(adam, { steps, warmup })
+    case "constant":
+      return Optimizer.warmup(Optimizer.constant(adam), warmup)
+  }
+}
+
+const datumsOf = (
+  renderer: Renderer,
+  { maxLength, trainOn }: Config,
+  { file, row, value }: { readonly file: string; readonly row: number; readonly value: Conversation },
+): Effect.Effect<ReadonlyArray<Datums.SupervisedDatum>, BadRow> => {
+  const bad = (problem: string) => new BadRow({ file, row, reason: "InvalidRow", problem })
+  return Datums.fromConversation(renderer, value.messages, { maxLength, trainOn }).pipe(
+    Effect.mapError((error) => bad(error.message)),
+    Effect.filterOrFail(
+      (data) => data.some(({ inputs }) => inputs.weights.some((weight) => weight > 0)),
+      () => bad("nothing to learn: it has no message of the assistant within the length limit"),
+    ),
+  )
+}
+
+const lengthOf = ({ modelInput }: Datums.SupervisedDatum): number =>
+  Option.getOrElse(ModelInput.length(modelInput), () => 0)
+
+const rendered = (
+  renderer: Renderer,
+  config: Config,
+  { epoch, rows }: Batches.Batch<Conversation>,
+): Effect.Effect<TrainingLoop.Batch<Datums.SupervisedDatum["inputs"]>, BadRow> =>
+  Effect.map(
+    Effect.forEach(rows, (row) => datumsOf(renderer, config, row)),
+    (all) => {
+      const data = all.flat()
+      return { data, tokens: data.reduce((sum, datum) => sum + lengthOf(datum), 0), metrics: { epoch } }
+    },
+  )
+
+/** The whole sequence of a datum, before its targets were shifted. */
+const sequenceOf = ({ inputs: { targetTokens }, modelInput }: Datums.SupervisedDatum): ModelInput.ModelInput =>
+  ModelInput.fromChunks([
+    ...modelInput.chunks,
+    { type: "encoded_text", tokens: targetTokens.subarray(targetTokens.length - 1) },
+  ])
+
+/** The mean negative log-likelihood of the tokens that are trained on. */
+const meanNll = (
+  data: ReadonlyArray<Pick<Datums.SupervisedDatum, "inputs">>,
+  logprobs: ReadonlyArray<Float32Array>,
+): number => {
+  let sum = 0
+  let total = 0
+  for (const [index, { inputs }] of data.entries()) {
+    const own = logprobs[index] ?? new Float32Array()
+    for (const [at, weight] of inputs.weights.entries()) {
+      sum -= weight * (own[at] ?? 0)
+      total += weight
+    }
+  }
+  return total === 0 ? NaN : sum / total
+}
+
+const metricsOf = (
+  { batch: { data }, pass, step }: TrainingLoop.MadeStep<Datums.SupervisedDatum["inputs"]>,
+  optimizer: Optimizer.Schedule<Optimizer.Adam>,
+  steps: number,
+): Effect.Effect<Metrics, UnexpectedResponse> =>
+  Effect.map(TrainingResult.logprobs(pass), (logprobs) => ({
+    progress: (step + 1) / steps,
+    learning_rate: optimizer(step).learningRate,
+    num_sequences: data.length,
+    num_loss_tokens: data.reduce((sum, { inputs }) => sum + inputs.weights.reduce((sum, weight) => sum + weight, 0), 0),
+    train_mean_nll: meanNll(data, logprobs),
+  }))

@@ -3,8 +3,11 @@
  *
  * @since 0.1.0
  */
+export * as Advantages from "./Advantages.ts"
 export * as Batches from "./Batches.ts"
 export * as DataError from "./DataError.ts"
+export * as Kl from "./Kl.ts"
+export * as RolloutMetrics from "./RolloutMetrics.ts"
 export * as Rows from "./Rows.ts"
 export * as RunError from "./RunError.ts"
 export * as RunEvent from "./RunEvent.ts"

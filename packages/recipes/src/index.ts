@@ -3,11 +3,19 @@
  *
  * @since 0.1.0
  */
+export * as Advantages from "./Advantages.ts"
 export * as Batches from "./Batches.ts"
+export * as Bootstrap from "./Bootstrap.ts"
 export * as CheckpointPolicy from "./CheckpointPolicy.ts"
 export * as DataError from "./DataError.ts"
+export * as Kl from "./Kl.ts"
+export * as LearningRate from "./LearningRate.ts"
+export * as Likelihood from "./Likelihood.ts"
+export * as PassAtK from "./PassAtK.ts"
+export * as Preferences from "./Preferences.ts"
 export * as Progress from "./Progress.ts"
 export * as Report from "./Report.ts"
+export * as RolloutMetrics from "./RolloutMetrics.ts"
 export * as Rows from "./Rows.ts"
 export * as Run from "./Run.ts"
 export * as RunDirectory from "./RunDirectory.ts"

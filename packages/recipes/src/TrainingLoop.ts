@@ -27,7 +27,7 @@ import * as CheckpointPolicy from "./CheckpointPolicy.ts"
 import * as Saves from "./internal/Saves.ts"
 import { now, type Run } from "./Run.ts"
 import type { RunStoreFailed } from "./RunError.ts"
-import type { Checkpoint, Metrics, RunEvent, Sample } from "./RunEvent.ts"
+import type { Checkpoint, Metrics, RunEvent, Sample, Warning } from "./RunEvent.ts"
 
 /**
  * The data of one step.
@@ -41,7 +41,17 @@ export interface Batch<out I> {
   readonly tokens: number
   /** Metrics of the batch itself, e.g. `epoch`. */
   readonly metrics: Metrics
+  /** What is worth knowing about the batch, e.g. rollouts that failed. Emitted before the step. */
+  readonly notes?: ReadonlyArray<Note> | undefined
 }
+
+/**
+ * A sample or a warning about a batch, without the time.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Note = Omit<typeof Sample.Type, "at"> | Omit<typeof Warning.Type, "at">
 
 /**
  * A loss that the server computes, or one that this process computes.
@@ -219,7 +229,10 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
           if (Either.isRight(results)) {
             const { passes, update } = results.right
             const pass = yield* passOf(loss, batch, passes)
-            return yield* emitStep(options, { step, batch, pass, update }, emit)
+            // A crash may have come between the notes of a step and the step.
+            const known = history.filter((event) => isNote(event) && event.step === step).length
+            const rest = { ...batch, notes: batch.notes?.slice(known) }
+            return yield* emitStep(options, { step, batch: rest, pass, update }, emit)
           }
           const message = `the results of step ${step} are lost: ${results.left}`
           yield* emit({ _tag: "Warning", step, reason: "results_lost", message, at: yield* now })
@@ -285,6 +298,9 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     yield* emit({ _tag: "Done", step: made, outcome: "complete", at: yield* now })
   })
 
+const isNote = (event: RunEvent): boolean =>
+  (event._tag === "Sample" && event.source === "rollout") || event._tag === "Warning"
+
 /** The overloads of `trainSteps` check data against losses, which this module does by its own types. */
 const trainSteps = <I, E, R, P, E2, R2>(
   client: TrainingClient.Service,
@@ -313,6 +329,7 @@ const emitStep = <I, E, R, E2, R2, E3, R3>(
 ) =>
   Effect.gen(function* () {
     const { batch, step, update } = made
+    for (const note of batch.notes ?? []) yield* emit({ ...note, at: yield* now })
     yield* emit({
       _tag: "Step",
       step,

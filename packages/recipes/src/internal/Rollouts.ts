@@ -1,0 +1,161 @@
+/** Rollouts: a policy acts in an environment until that ends. Finished ones are kept, so that a crash loses none. */
+import * as Cause from "effect/Cause"
+import * as Data from "effect/Data"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Option from "effect/Option"
+import * as Schema from "effect/Schema"
+import * as ModelInput from "effect-tinker/ModelInput"
+import type * as SamplingClient from "effect-tinker/SamplingClient"
+import type { FutureError } from "effect-tinker/TinkerError"
+import type { Task } from "../Environment.ts"
+import { RunStoreFailed } from "../RunError.ts"
+import type { Service as Store } from "../RunStore.ts"
+
+/** One action of a rollout, with what the model saw. */
+const Turn = Schema.Struct({
+  prompt: Schema.Array(Schema.Int),
+  tokens: Schema.Array(Schema.Int),
+  logprobs: Schema.Array(Schema.Number),
+  masked: Schema.optional(Schema.Boolean),
+  metrics: Schema.optional(Schema.Record({ key: Schema.String, value: Schema.Number })),
+})
+
+/** A finished rollout. `version` is the number of updates that its policy had. */
+export const Rollout = Schema.Struct({
+  version: Schema.Int,
+  group: Schema.Int,
+  member: Schema.Int,
+  reward: Schema.Number,
+  turns: Schema.Array(Turn),
+})
+
+export type Rollout = typeof Rollout.Type
+
+/** Why a rollout has no result. */
+export class RolloutFailed extends Data.TaggedError("RolloutFailed")<{
+  readonly task: string
+  readonly group: number
+  readonly member: number
+  readonly detail: string
+  readonly cause?: unknown
+}> {
+  override get message(): string {
+    return `rollout ${this.member} of group ${this.group} failed: ${this.detail}; the task is ${JSON.stringify(this.task.slice(0, 200))}`
+  }
+}
+
+const file = "rollouts.jsonl"
+const Line = Schema.parseJson(Rollout)
+const encode = Schema.encodeSync(Line)
+const decode = Schema.decodeUnknownEither(Line)
+
+/** Keeps a finished rollout. */
+export const keep = (store: Store, rollout: Rollout): Effect.Effect<void, RunStoreFailed> =>
+  store.append(file, [encode(rollout)])
+
+/** Returns the rollouts that were kept, by policy version, from a version on. */
+export const kept = (
+  store: Store,
+  from = 0,
+): Effect.Effect<ReadonlyMap<number, ReadonlyArray<Rollout>>, RunStoreFailed> =>
+  Effect.flatMap(store.lines(file), (lines) =>
+    Effect.gen(function* () {
+      const all = new Map<number, Array<Rollout>>()
+      for (const [index, line] of lines.entries()) {
+        const rollout = yield* Either.mapLeft(
+          decode(line),
+          ({ message }) =>
+            new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
+        )
+        if (rollout.version < from) continue
+        const known = all.get(rollout.version) ?? []
+        // The last one counts: a run that went back to a checkpoint has made it again.
+        all.set(rollout.version, [...known.filter((other) => !isSame(other, rollout)), rollout])
+      }
+      return all
+    }),
+  )
+
+const isSame = (a: Rollout, b: Rollout): boolean => a.group === b.group && a.member === b.member
+
+/** Drops the rollouts of policies that the run has to train again. */
+export const forget = (store: Store, version: number): Effect.Effect<void, RunStoreFailed> =>
+  Effect.flatMap(kept(store), (all) => {
+    const left = [...all].flatMap(([own, rollouts]) => (own < version ? rollouts : []))
+    const count = [...all.values()].reduce((sum, { length }) => sum + length, 0)
+    return left.length === count
+      ? Effect.void
+      : store.write(file, left.map((rollout) => `${encode(rollout)}\n`).join(""))
+  })
+
+export interface Limits {
+  readonly maxTokens: number
+  readonly temperature: number
+  readonly maxTurns: number
+  readonly timeout: Duration.DurationInput
+}
+
+/** Mixes numbers into a seed, the same one whenever a rollout is repeated. */
+export const seedOf = (...parts: ReadonlyArray<number>): number => {
+  let hash = 0x811c9dc5
+  for (const part of parts) hash = Math.imul(hash ^ (part + 0x9e3779b9), 0x01000193) >>> 0
+  return hash >>> 1
+}
+
+/** Runs one rollout in an environment of its own. Whatever goes wrong in the environment is `RolloutFailed`. */
+export const roll = <E, R>(
+  sampler: SamplingClient.Service,
+  task: Task<E, R>,
+  at: { readonly seed: number; readonly version: number; readonly group: number; readonly member: number },
+  { maxTokens, maxTurns, temperature, timeout }: Limits,
+): Effect.Effect<Rollout, RolloutFailed | FutureError, R> => {
+  const { group, member, version } = at
+  const failed = (detail: string, cause?: unknown) =>
+    new RolloutFailed({ task: task.name, group, member, detail, cause })
+  const guarded = <A, E2, R2>(effect: Effect.Effect<A, E2, R2>): Effect.Effect<A, RolloutFailed, R2> =>
+    Effect.catchAllCause(effect, (cause) =>
+      Cause.isInterruptedOnly(cause)
+        ? Effect.failCause(cause as Cause.Cause<never>)
+        : Effect.fail(failed(Cause.pretty(cause).split("\n")[0] ?? "", cause)),
+    )
+  return Effect.scoped(
+    Effect.gen(function* () {
+      const environment = yield* guarded(task.make)
+      const turns: Array<typeof Turn.Type> = []
+      let reward = 0
+      let observation = yield* guarded(environment.start)
+      for (let turn = 0; ; turn++) {
+        const { stop } = observation
+        const prompt = yield* Either.mapLeft(ModelInput.from(observation.prompt), ({ message }) => failed(message))
+        const params = { maxTokens, temperature, stop, seed: seedOf(at.seed, version, group, member, turn) }
+        const { sequences } = yield* sampler.sample({ prompt, params })
+        const sequence = sequences[0]
+        const logprobs = sequence && Option.getOrUndefined(sequence.logprobs)
+        if (sequence === undefined || logprobs === undefined)
+          return yield* failed("the server returned no log probabilities")
+        const tokens = Int32Array.from(sequence.tokens)
+        const outcome = yield* guarded(environment.act({ tokens, stopReason: sequence.stopReason }))
+        reward += outcome.reward
+        turns.push({
+          prompt: yield* textOnly(prompt, failed),
+          tokens: [...tokens],
+          logprobs: [...logprobs],
+          ...(outcome.masked === true ? { masked: true } : {}),
+          ...(outcome.metrics === undefined ? {} : { metrics: outcome.metrics }),
+        })
+        if (outcome.next === undefined || turn + 1 >= maxTurns) return { version, group, member, reward, turns }
+        observation = outcome.next
+      }
+    }),
+  ).pipe(Effect.timeoutFail({ duration: timeout, onTimeout: () => failed(`no end after ${Duration.format(timeout)}`) }))
+}
+
+const textOnly = (
+  { chunks }: ModelInput.ModelInput,
+  failed: (detail: string) => RolloutFailed,
+): Effect.Effect<ReadonlyArray<number>, RolloutFailed> =>
+  chunks.every((chunk) => chunk.type === "encoded_text")
+    ? Effect.succeed(chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [])))
+    : Effect.fail(failed("prompts with images or audio are not supported yet"))

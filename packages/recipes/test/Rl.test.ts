@@ -1,0 +1,185 @@
+import { describe, expect, it } from "@effect/vitest"
+import { NodeContext } from "@effect/platform-node"
+import { ModelFiles } from "@effect-tinker/engine"
+import { Environment, Rl, RunStore } from "@effect-tinker/recipes"
+import { LocalTinker } from "@effect-tinker/server"
+import { Message } from "@effect-tinker/tokenizer"
+import { Chunk, Effect, Exit, Layer, type Scope, Stream } from "effect"
+import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+import { dying } from "./support/Dying.ts"
+import { clients, onServer } from "./support/Scripted.ts"
+
+/** Tries every write instead of every fifth. */
+const isFull = process.env["TINKER_TESTS"] === "all"
+
+const config: Rl.Input = {
+  model: ModelFiles.shippedName,
+  rank: 8,
+  iterations: 5,
+  groupsPerIteration: 4,
+  groupSize: 8,
+  maxTokens: 24,
+  learningRate: 8e-3,
+  checkpoints: { everySteps: 0 },
+}
+
+const questions = ["Tell me a story.", "Say something.", "Who are you?", "What do you see?"]
+
+const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
+
+const train = (store: RunStore.Service) =>
+  Effect.gen(function* () {
+    const renderer = yield* LocalTinker.renderer
+    const events = Rl.train({
+      config,
+      tasks: "letters",
+      task: (index) =>
+        Environment.question({
+          renderer,
+          messages: [Message.user(questions[index % questions.length] ?? "")],
+          reward: (answer) => [...answer].filter((letter) => letter === "a").length / 10,
+        }),
+    })
+    return Chunk.toReadonlyArray(yield* Stream.runCollect(Stream.provideService(events, RunStore.RunStore, store)))
+  })
+
+describe("Rl.train", () => {
+  it.live("reinforcement learning on the local model raises the reward", () =>
+    Effect.gen(function* () {
+      const events = yield* train(yield* RunStore.memory())
+      const rewards = events.flatMap((event) =>
+        event._tag === "Step" ? [event.metrics["env/all/reward/total"] ?? NaN] : [],
+      )
+      expect(rewards).toHaveLength(5)
+      // The engine trains with exactly the probabilities that it samples with.
+      expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { "optim/kl_sample_train_v2": 0 } })
+      expect(rewards.at(-1)).toBeGreaterThan((rewards[0] ?? NaN) + 0.1)
+    }).pipe(Effect.provide(local)),
+  )
+})
+
+/** A task whose environment may fail or hang, with counts of what was opened and closed. */
+const scripted = (faults: { readonly fails?: number; readonly hangs?: boolean } = {}) => {
+  const counts = { made: 0, closed: 0, acted: 0 }
+  let failures = faults.fails ?? 0
+  const task = (index: number): Environment.Task<Error, Scope.Scope> => ({
+    name: `task ${index}`,
+    make: Effect.acquireRelease(
+      Effect.sync(() => {
+        counts.made++
+        return {
+          start: Effect.succeed({ prompt: [index + 1, 2], stop: [] }),
+          act: ({ tokens }: Environment.Action) =>
+            Effect.suspend((): Effect.Effect<Environment.Outcome, Error> => {
+              counts.acted++
+              if (faults.hangs === true && index === 0) return Effect.never
+              if (failures-- > 0) return Effect.fail(new Error("the sandbox is gone"))
+              return Effect.succeed({ reward: (tokens[0] ?? 0) % 7 })
+            }),
+        }
+      }),
+      () => Effect.sync(() => counts.closed++),
+    ),
+  })
+  return { task, counts }
+}
+
+const small: Rl.Input = {
+  model: "m",
+  iterations: 3,
+  groupsPerIteration: 2,
+  groupSize: 2,
+  maxTokens: 3,
+  updatesPerIteration: 2,
+  learningRate: 1e-3,
+  rolloutTimeoutSeconds: 30,
+  checkpoints: { everySteps: 0, rollingEverySteps: 2 },
+}
+
+const program = (store: RunStore.Service, task: Rl.Options<Error, Scope.Scope>["task"], config: Rl.Input = small) =>
+  Rl.train({ config, task, tasks: "scripted" }).pipe(
+    Stream.runCollect,
+    Effect.scoped,
+    Effect.provideService(RunStore.RunStore, store),
+    Effect.provide(clients),
+  )
+
+const weights = Effect.flatMap(ScriptedServer.ScriptedServer, ({ models }) =>
+  Effect.map(models, (models) => models.at(-1)?.weights),
+)
+
+describe("rollouts", () => {
+  it.effect("a run that dies after any write samples no finished rollout again and ends with the same weights", () =>
+    Effect.gen(function* () {
+      const whole = yield* onServer(
+        Effect.gen(function* () {
+          const store = yield* RunStore.memory()
+          yield* program(store, scripted().task)
+          return { rollouts: (yield* store.lines("rollouts.jsonl")).toSorted(), weights: yield* weights }
+        }),
+      )
+      expect(whole.rollouts).toHaveLength(12)
+      let deaths = 0
+      for (let writes = 1; ; writes += isFull ? 1 : 5) {
+        const died = yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            const { counts, task } = scripted()
+            const exit = yield* Effect.exit(program(dying(store, writes), task))
+            if (Exit.isSuccess(exit)) return false
+            const finished = (yield* store.lines("rollouts.jsonl")).length
+            const before = counts.made
+            yield* program(store, task)
+            expect({ writes, made: counts.made - before }).toEqual({ writes, made: 12 - finished })
+            expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
+            expect(yield* weights).toEqual(whole.weights)
+            expect(counts.closed).toBe(counts.made)
+            return true
+          }),
+        )
+        if (!died) break
+        deaths++
+      }
+      expect(deaths).toBeGreaterThan(isFull ? 45 : 9)
+    }),
+  )
+
+  it.effect("a failed rollout ends the run only after the others have ended, and they are kept", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const { counts, task } = scripted({ fails: 1 })
+        const error = yield* Effect.flip(program(store, task))
+        expect(error).toMatchObject({ _tag: "RolloutFailed", message: expect.stringContaining("the sandbox is gone") })
+        expect(yield* store.lines("rollouts.jsonl")).toHaveLength(3)
+        expect(counts).toMatchObject({ made: 4, closed: 4 })
+      }),
+    ),
+  )
+
+  it.effect("a failed rollout is repeated in a new environment", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { counts, task } = scripted({ fails: 2 })
+        yield* program(yield* RunStore.memory(), task, { ...small, onFailedRollout: "retry" })
+        expect(counts).toMatchObject({ made: 14, closed: 14 })
+      }),
+    ),
+  )
+
+  it.effect("a rollout that hangs is left out of its group after its time, with a warning", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { counts, task } = scripted({ hangs: true })
+        const events = Chunk.toReadonlyArray(
+          yield* program(yield* RunStore.memory(), task, { ...small, onFailedRollout: "shrink" }),
+        )
+        const warnings = events.filter(({ _tag }) => _tag === "Warning")
+        expect(warnings).toHaveLength(2)
+        expect(warnings[0]).toMatchObject({ reason: "rollout_failed", message: expect.stringContaining("30s") })
+        expect(counts.closed).toBe(counts.made)
+        expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 6 })
+      }),
+    ),
+  )
+})

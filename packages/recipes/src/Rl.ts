@@ -18,6 +18,7 @@ import * as TrainingResult from "effect-tinker/TrainingResult"
 import * as Advantages from "./Advantages.ts"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
 import type { Task } from "./Environment.ts"
+import { decodeConfig, whole } from "./internal/Recipe.ts"
 import * as Rollouts from "./internal/Rollouts.ts"
 import * as Kl from "./Kl.ts"
 import * as RolloutMetrics from "./RolloutMetrics.ts"
@@ -26,8 +27,6 @@ import type { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import type { Metrics, RunEvent } from "./RunEvent.ts"
 import type { RunStore } from "./RunStore.ts"
 import * as TrainingLoop from "./TrainingLoop.ts"
-
-const whole = Schema.Int.pipe(Schema.positive())
 
 /**
  * The configuration of reinforcement learning. It can be read from JSON.
@@ -213,10 +212,7 @@ export const train = <E, R>(
 ): Stream.Stream<RunEvent, TrainError | E, RunStore | ServiceClient | R> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
-      const config = yield* Effect.mapError(
-        Schema.decodeUnknown(Config)(options.config),
-        (error) => new InvalidInput({ path: "config", problem: error.message }),
-      )
+      const config = yield* decodeConfig(Config, options.config)
       const { iterations, learningRate, rank, seed, updatesPerIteration } = config
       const run = yield* Run.open({
         model: { baseModel: config.model, rank, seed },

@@ -4,7 +4,6 @@
  * @since 0.1.0
  */
 import * as Effect from "effect/Effect"
-import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import * as Datums from "@effect-tinker/tokenizer/Datums"
@@ -12,22 +11,20 @@ import type { Conversation } from "@effect-tinker/tokenizer/Message"
 import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
 import type { Failure as RendererFailure } from "@effect-tinker/tokenizer/RendererError"
 import * as Loss from "effect-tinker/Loss"
-import * as ModelInput from "effect-tinker/ModelInput"
-import * as Optimizer from "effect-tinker/Optimizer"
+import type * as Optimizer from "effect-tinker/Optimizer"
 import type { ServiceClient } from "effect-tinker/ServiceClient"
-import { type FutureError, InvalidInput, type UnexpectedResponse } from "effect-tinker/TinkerError"
+import type { FutureError, InvalidInput, UnexpectedResponse } from "effect-tinker/TinkerError"
 import * as TrainingResult from "effect-tinker/TrainingResult"
 import * as Batches from "./Batches.ts"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
 import { BadRow } from "./DataError.ts"
+import { decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
 import * as Run from "./Run.ts"
 import type { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import type { Metrics, RunEvent } from "./RunEvent.ts"
 import type { RunStore } from "./RunStore.ts"
 import * as Table from "./Table.ts"
 import * as TrainingLoop from "./TrainingLoop.ts"
-
-const whole = Schema.Int.pipe(Schema.positive())
 
 /**
  * The configuration of supervised fine-tuning. It can be read from JSON; settings that are not given have the defaults
@@ -37,28 +34,13 @@ const whole = Schema.Int.pipe(Schema.positive())
  * @category models
  */
 export const Config = Schema.Struct({
-  /** The base model, e.g. `Qwen/Qwen3-8B`. */
-  model: Schema.String,
-  /** @default 32 */
-  rank: Schema.optionalWith(whole, { default: () => 32 }),
-  /**
-   * Decides the order of the data, the held-out rows, and the first weights of the adapters.
-   *
-   * @default 0
-   */
-  seed: Schema.optionalWith(Schema.NonNegativeInt, { default: () => 0 }),
-  /** @default 1 */
-  epochs: Schema.optionalWith(whole, { default: () => 1 }),
+  ...trainingFields,
   /**
    * How many conversations a step has.
    *
    * @default 128
    */
   batchSize: Schema.optionalWith(whole, { default: () => 128 }),
-  /** Ends the run after this many steps. */
-  maxSteps: Schema.optional(whole),
-  /** The most tokens of an example; the rest is cut off. */
-  maxLength: Schema.optional(whole),
   /** @default all_assistant_messages */
   trainOn: Schema.optionalWith(
     Schema.Literal("last_assistant_message", "last_assistant_turn", "all_assistant_messages"),
@@ -66,16 +48,6 @@ export const Config = Schema.Struct({
   ),
   /** @default 0.0001 */
   learningRate: Schema.optionalWith(Schema.Positive, { default: () => 1e-4 }),
-  /** @default linear */
-  schedule: Schema.optionalWith(Schema.Literal("linear", "cosine", "constant"), { default: () => "linear" as const }),
-  /** Raises the learning rate for this many steps first. */
-  warmupSteps: Schema.optionalWith(Schema.NonNegativeInt, { default: () => 0 }),
-  /** @default 0.9 */
-  beta1: Schema.optionalWith(Schema.Number, { default: () => 0.9 }),
-  /** @default 0.95 */
-  beta2: Schema.optionalWith(Schema.Number, { default: () => 0.95 }),
-  /** @default 1e-8 */
-  eps: Schema.optionalWith(Schema.Number, { default: () => 1e-8 }),
   /** How many conversations are held out for evaluation. */
   heldOut: Schema.optional(whole),
   /**
@@ -147,7 +119,7 @@ export type TrainError =
 export const train = (options: Options): Stream.Stream<RunEvent, TrainError, RunStore | ServiceClient> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
-      const config = yield* decode(options.config)
+      const config = yield* decodeConfig(Config, options.config)
       const { data, renderer, stop } = options
       const { heldOut, seed } = config
       const { heldOut: test, train } =
@@ -205,25 +177,6 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
     }),
   )
 
-const decode = (input: Input): Effect.Effect<Config, InvalidInput> =>
-  Effect.mapError(
-    Schema.decodeUnknown(Config)(input),
-    (error) => new InvalidInput({ path: "config", problem: error.message }),
-  )
-
-const optimizerOf = (config: Config, steps: number): Optimizer.Schedule<Optimizer.Adam> => {
-  const { beta1, beta2, eps, learningRate, schedule, warmupSteps: warmup } = config
-  const adam = Optimizer.adam({ learningRate, beta1, beta2, eps })
-  switch (schedule) {
-    case "linear":
-      return Optimizer.linear(adam, { steps, warmup })
-    case "cosine":
-      return Optimizer.cosine(adam, { steps, warmup })
-    case "constant":
-      return Optimizer.warmup(Optimizer.constant(adam), warmup)
-  }
-}
-
 const datumsOf = (
   renderer: Renderer,
   { maxLength, trainOn }: Config,
@@ -239,9 +192,6 @@ const datumsOf = (
   )
 }
 
-const lengthOf = ({ modelInput }: Datums.SupervisedDatum): number =>
-  Option.getOrElse(ModelInput.length(modelInput), () => 0)
-
 const rendered = (
   renderer: Renderer,
   config: Config,
@@ -254,13 +204,6 @@ const rendered = (
       return { data, tokens: data.reduce((sum, datum) => sum + lengthOf(datum), 0), metrics: { epoch } }
     },
   )
-
-/** The whole sequence of a datum, before its targets were shifted. */
-const sequenceOf = ({ inputs: { targetTokens }, modelInput }: Datums.SupervisedDatum): ModelInput.ModelInput =>
-  ModelInput.fromChunks([
-    ...modelInput.chunks,
-    { type: "encoded_text", tokens: targetTokens.subarray(targetTokens.length - 1) },
-  ])
 
 /** The mean negative log-likelihood of the tokens that are trained on. */
 const meanNll = (

@@ -1,0 +1,213 @@
+/**
+ * Preference tuning: trains a model on pairs of a better and a worse answer (direct preference optimization). The log
+ * probabilities of the reference model are computed once and kept with the run.
+ *
+ * @since 0.1.0
+ */
+import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Schema from "effect/Schema"
+import * as Stream from "effect/Stream"
+import * as Datums from "@effect-tinker/tokenizer/Datums"
+import * as Message from "@effect-tinker/tokenizer/Message"
+import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
+import type * as SamplingClient from "effect-tinker/SamplingClient"
+import { ServiceClient } from "effect-tinker/ServiceClient"
+import type { FutureError, InvalidInput, TinkerError } from "effect-tinker/TinkerError"
+import * as Batches from "./Batches.ts"
+import { CheckpointPolicy } from "./CheckpointPolicy.ts"
+import { BadRow } from "./DataError.ts"
+import { decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
+import * as Preferences from "./Preferences.ts"
+import type { Row } from "./Rows.ts"
+import * as Run from "./Run.ts"
+import { type ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
+import type { RunEvent } from "./RunEvent.ts"
+import type { RunStore, Service as Store } from "./RunStore.ts"
+import type * as Table from "./Table.ts"
+import * as TrainingLoop from "./TrainingLoop.ts"
+
+const messages = Schema.Array(Message.FromJson)
+
+/**
+ * A row of a file of preferences: two continuations of the same prompt.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export const Pair = Schema.Struct({ prompt: messages, chosen: messages, rejected: messages })
+
+/**
+ * The type of {@link Pair}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Pair = typeof Pair.Type
+
+/**
+ * The configuration of preference tuning. It can be read from JSON.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export const Config = Schema.Struct({
+  ...trainingFields,
+  /**
+   * How many pairs a step has.
+   *
+   * @default 64
+   */
+  batchSize: Schema.optionalWith(whole, { default: () => 64 }),
+  /** @default 0.00001 */
+  learningRate: Schema.optionalWith(Schema.Positive, { default: () => 1e-5 }),
+  /**
+   * How strongly the model is held to the reference.
+   *
+   * @default 0.1
+   */
+  beta: Schema.optionalWith(Schema.Positive, { default: () => 0.1 }),
+  checkpoints: Schema.optionalWith(CheckpointPolicy, { default: () => Schema.decodeSync(CheckpointPolicy)({}) }),
+})
+
+/**
+ * The type of {@link Config}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Config = typeof Config.Type
+
+/**
+ * A configuration in which settings with a default may be missing.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Input = typeof Config.Encoded
+
+/**
+ * Options of {@link train}.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Options {
+  readonly config: Input
+  readonly renderer: Renderer
+  readonly data: Table.Table<Pair>
+  /** Continues the run even if its configuration has changed. */
+  readonly allowChanges?: boolean | undefined
+  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
+  readonly stop?: Effect.Effect<unknown> | undefined
+}
+
+/**
+ * The errors of {@link train}.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type TrainError =
+  | TrainingLoop.LoopError
+  | RunStoreFailed
+  | ConfigurationChanged
+  | InvalidInput
+  | FutureError
+  | TinkerError
+  | BadRow
+  | Table.Failure
+
+/**
+ * Starts the run in the current store, or continues it, and emits its new events. The reference is the base model.
+ *
+ * @since 0.1.0
+ * @category running
+ */
+export const train = (options: Options): Stream.Stream<RunEvent, TrainError, RunStore | ServiceClient> =>
+  Stream.unwrapScoped(
+    Effect.gen(function* () {
+      const config = yield* decodeConfig(Config, options.config)
+      const { data, renderer, stop } = options
+      const { batchSize, beta, epochs, maxLength, rank, seed } = config
+      const batches = yield* Batches.make(data, {
+        size: { rows: batchSize },
+        epochs,
+        seed,
+        lastBatch: data.size < batchSize ? "keep" : "drop",
+      })
+      const steps = Math.min(batches.steps, config.maxSteps ?? Number.POSITIVE_INFINITY)
+      const run = yield* Run.open({
+        model: { baseModel: config.model, rank, seed, userMetadata: { renderer_name: renderer.name } },
+        configuration: {
+          recipe: "preference",
+          ...Schema.encodeSync(Config)(config),
+          renderer: renderer.name,
+          data: data.fingerprint,
+        },
+        allowChanges: options.allowChanges,
+      })
+      if (run._tag === "Completed") return Stream.empty
+      const service = yield* ServiceClient
+      const reference = yield* referenceOf(run.store, yield* service.createSamplingClient({ baseModel: config.model }))
+      const optimizer = optimizerOf(config, steps)
+      const pairOf = (row: Row<Pair>) =>
+        Effect.gen(function* () {
+          const { chosen, rejected } = yield* Effect.mapError(
+            Datums.fromPreference(renderer, row.value, { maxLength }),
+            ({ message }) => new BadRow({ file: row.file, row: row.row, reason: "InvalidRow", problem: message }),
+          )
+          const key = `${row.file}:${row.row}`
+          return [yield* reference(`${key}:chosen`, chosen), yield* reference(`${key}:rejected`, rejected)]
+        })
+      return TrainingLoop.events(run, {
+        batches: (from) =>
+          Stream.mapEffect(batches.from(from), ({ epoch, rows }) =>
+            Effect.map(Effect.forEach(rows, pairOf, { concurrency: 16 }), (pairs) => {
+              const data = pairs.flat()
+              return { data, tokens: data.reduce((sum, datum) => sum + lengthOf(datum), 0), metrics: { epoch } }
+            }),
+          ),
+        steps,
+        loss: Preferences.dpo({ beta }),
+        optimizer,
+        metrics: ({ batch, pass, step }) =>
+          Effect.succeed({
+            ...pass.metrics,
+            num_pairs: batch.data.length / 2,
+            learning_rate: optimizer(step).learningRate,
+            progress: (step + 1) / steps,
+          }),
+        checkpoints: config.checkpoints,
+        stop,
+      })
+    }),
+  )
+
+const file = "reference.jsonl"
+const Line = Schema.parseJson(Schema.Tuple(Schema.String, Schema.Number))
+
+/** Returns a function that adds the reference's log probability to a datum: from the run's store, or computed once. */
+const referenceOf = (store: Store, sampler: SamplingClient.Service) =>
+  Effect.gen(function* () {
+    const lines = yield* store.lines(file)
+    const known = new Map<string, number>(
+      yield* Effect.forEach(lines, (line, index) =>
+        Either.mapLeft(
+          Schema.decodeEither(Line)(line),
+          ({ message }) =>
+            new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
+        ),
+      ),
+    )
+    return (key: string, datum: Datums.SupervisedDatum) =>
+      Effect.gen(function* () {
+        const found = known.get(key)
+        if (found !== undefined) return { ...datum, inputs: { ...datum.inputs, reference: found } }
+        const logprobs = (yield* sampler.computeLogprobs(sequenceOf(datum))).subarray(1)
+        const scored = yield* Preferences.withReference(datum, logprobs)
+        known.set(key, scored.inputs.reference)
+        yield* store.append(file, [Schema.encodeSync(Line)([key, scored.inputs.reference])])
+        return scored
+      })
+  })

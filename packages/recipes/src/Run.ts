@@ -20,6 +20,7 @@ import type { TrainingError } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
 import { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import { type Checkpoint as CheckpointEvent, RunEvent } from "./RunEvent.ts"
+import * as RunLogger from "./RunLogger.ts"
 import { RunStore, type Service as Store } from "./RunStore.ts"
 
 /**
@@ -131,7 +132,7 @@ export const open = (
       lostSteps,
       finishStep,
       history: kept,
-      record: (event) => record(store, event),
+      record: yield* recorder(store),
       results: Results.fromCalls(calls),
       saves: Saves.journaled(calls),
     }
@@ -191,10 +192,6 @@ const readOrigin = (store: Store) =>
     }),
   )
 
-/** The line of an event in `metrics.jsonl`, as the official cookbook writes it. */
-const metricsLine = (event: RunEvent): ReadonlyArray<string> =>
-  event._tag === "Step" || event._tag === "Evaluation" ? [JSON.stringify({ step: event.step, ...event.metrics })] : []
-
 /** The line of a checkpoint in `checkpoints.jsonl`, as the official cookbook reads it. */
 const checkpointLine = (event: RunEvent): ReadonlyArray<string> =>
   event._tag === "Checkpoint"
@@ -210,12 +207,21 @@ const checkpointLine = (event: RunEvent): ReadonlyArray<string> =>
       ]
     : []
 
-const record = (store: Store, event: RunEvent): Effect.Effect<void, RunStoreFailed> =>
+/** Creates the function that keeps events. What a crash has left in one log and not in the others is not repeated. */
+const recorder = (store: Store) =>
   Effect.gen(function* () {
-    yield* store.append(metricsFile, metricsLine(event))
-    yield* store.append(checkpointsFile, checkpointLine(event))
-    // Last: once the event is kept, everything else about it is.
-    yield* store.append(eventsFile, [encodeEvent(event)])
+    const metrics = yield* RunLogger.jsonLines(store)
+    const checkpoints = new Set(yield* store.lines(checkpointsFile))
+    return (event: RunEvent) =>
+      Effect.gen(function* () {
+        yield* metrics.log(event)
+        yield* store.append(
+          checkpointsFile,
+          checkpointLine(event).filter((line) => !checkpoints.has(line)),
+        )
+        // Last: once the event is kept, everything else about it is.
+        yield* store.append(eventsFile, [encodeEvent(event)])
+      })
   })
 
 /** Drops what happened after the checkpoint that a run goes back to: it happens again. */
@@ -225,7 +231,7 @@ const forget = (store: Store, history: ReadonlyArray<RunEvent>, nextStep: number
       event._tag === "Step" ? event.step < nextStep : event._tag !== "Done" && event.step <= nextStep,
     )
     if (kept.length === history.length) return kept
-    yield* store.write(metricsFile, joined(kept.flatMap(metricsLine)))
+    yield* store.write(metricsFile, joined(kept.flatMap((event) => Option.toArray(RunLogger.metricsLine(event)))))
     yield* store.write(checkpointsFile, joined(kept.flatMap(checkpointLine)))
     yield* store.write(eventsFile, joined(kept.map((event) => encodeEvent(event))))
     return kept

@@ -10,6 +10,7 @@ import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import { lineOf } from "./internal/Lines.ts"
@@ -121,6 +122,17 @@ const rowOf = (event: RunEvent): { readonly step: number; readonly metrics: Reco
   }
 }
 
+/**
+ * Returns the line of an event in `metrics.jsonl`; samples, checkpoints and the like have none.
+ *
+ * @since 0.1.0
+ * @category getters
+ */
+export const metricsLine = (event: RunEvent): Option.Option<string> => {
+  const row = rowOf(event)
+  return row === undefined ? Option.none() : Option.some(JSON.stringify({ step: row.step, ...row.metrics }))
+}
+
 const decodeRow = Schema.decodeUnknownEither(
   Schema.parseJson(
     Schema.Struct({ step: Schema.Number }, Schema.Record({ key: Schema.String, value: Schema.Unknown })),
@@ -130,7 +142,8 @@ const decodeRow = Schema.decodeUnknownEither(
 /**
  * Writes metrics in the layout of the official cookbook: one JSON object with `step` and the metrics in each line of
  * `metrics.jsonl`. An evaluation has a line of its own, with the step whose weights it used. A number that JSON has not,
- * e.g. NaN, is null. A run that goes back to a checkpoint repeats steps: their lines are not written again.
+ * e.g. NaN, is null. A run that goes back to a checkpoint repeats steps: their lines are not written again. A `Run`
+ * does this by itself.
  *
  * @since 0.1.0
  * @category constructors
@@ -157,7 +170,7 @@ export const jsonLines = (
         if (row === undefined) return Effect.void
         const names = known.get(row.step)
         if (names !== undefined && Object.keys(row.metrics).some((name) => names.has(name))) return Effect.void
-        return store.append(file, [JSON.stringify({ step: row.step, ...row.metrics })])
+        return store.append(file, Option.toArray(metricsLine(event)))
       },
     }
   })

@@ -157,7 +157,7 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
             ? []
             : [
                 {
-                  name: "held_out",
+                  name: "test",
                   everySteps: config.evaluateEverySteps,
                   evaluate: (sampler) =>
                     Effect.gen(function* () {

@@ -25,26 +25,28 @@ const config: Preference.Input = {
 const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
 
 describe("Preference.train", () => {
-  it.live("preference tuning on the local model raises the margin, with reference log probabilities computed once", () =>
-    Effect.gen(function* () {
-      const store = yield* RunStore.memory()
-      const renderer = yield* LocalTinker.renderer
-      const data = yield* Table.fromArray(pairs, { name: "pairs" })
-      const events = Chunk.toReadonlyArray(
-        yield* Preference.train({ config, renderer, data }).pipe(
-          Stream.provideService(RunStore.RunStore, store),
-          Stream.runCollect,
-        ),
-      )
-      const steps = events.flatMap((event) => (event._tag === "Step" ? [event.metrics] : []))
-      expect(steps).toHaveLength(6)
-      // The model is its own reference before the first update.
-      expect(steps[0]?.["dpo_loss"]).toBeCloseTo(Math.LN2, 4)
-      expect(steps[0]?.["margin"]).toBeCloseTo(0, 4)
-      expect(steps.at(-1)?.["margin"]).toBeGreaterThan(0.5)
-      expect(steps.at(-1)?.["accuracy"]).toBe(1)
-      expect(yield* store.lines("reference.jsonl")).toHaveLength(32)
-    }).pipe(Effect.provide(local)),
+  it.live(
+    "preference tuning on the local model raises the margin, with reference log probabilities computed once",
+    () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const renderer = yield* LocalTinker.renderer
+        const data = yield* Table.fromArray(pairs, { name: "pairs" })
+        const events = Chunk.toReadonlyArray(
+          yield* Preference.train({ config, renderer, data }).pipe(
+            Stream.provideService(RunStore.RunStore, store),
+            Stream.runCollect,
+          ),
+        )
+        const steps = events.flatMap((event) => (event._tag === "Step" ? [event.metrics] : []))
+        expect(steps).toHaveLength(6)
+        // The model is its own reference before the first update.
+        expect(steps[0]?.["dpo_loss"]).toBeCloseTo(Math.LN2, 4)
+        expect(steps[0]?.["margin"]).toBeCloseTo(0, 4)
+        expect(steps.at(-1)?.["margin"]).toBeGreaterThan(0.5)
+        expect(steps.at(-1)?.["accuracy"]).toBe(1)
+        expect(yield* store.lines("reference.jsonl")).toHaveLength(32)
+      }).pipe(Effect.provide(local)),
   )
 
   it.live("a misspelled setting is an error that names it, before anything is sent", () =>

@@ -52,7 +52,7 @@ const program = (
           checkpoints,
           evaluations: [
             {
-              name: "probe",
+              name: "test",
               everySteps: 3,
               evaluate: (sampler, { step }) =>
                 Effect.map(

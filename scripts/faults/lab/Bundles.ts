@@ -29,6 +29,7 @@ const link = (outdir: string) => (name: keyof typeof natives) =>
 
 export interface Bundles {
   readonly client: string
+  readonly recipe: string
   readonly server: string
   readonly load: string
   readonly fuzz: string
@@ -39,6 +40,7 @@ export const model = join(root, "packages/engine/model")
 
 const entryPoints = {
   client: join(root, "scripts/faults/program/client.ts"),
+  recipe: join(root, "scripts/faults/recipes/client.ts"),
   server: join(root, "scripts/faults/program/server.ts"),
   load: join(root, "scripts/faults/load/client.ts"),
   fuzz: join(root, "scripts/faults/fuzz/worker.ts"),
@@ -70,6 +72,7 @@ export const make = Effect.gen(function* () {
   )
   const bundles: Bundles = {
     client: join(outdir, "client.js"),
+    recipe: join(outdir, "recipe.js"),
     server: join(outdir, "server.js"),
     load: join(outdir, "load.js"),
     fuzz: join(outdir, "fuzz.js"),

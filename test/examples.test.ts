@@ -4,7 +4,7 @@ import { dirname } from "node:path"
 import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
 import { beforeAll, describe, expect, it } from "@effect/vitest"
-import { type Example, examples, tags } from "./support/Examples.ts"
+import { type Example, examples, programs, tags } from "./support/Examples.ts"
 import type { Ran } from "./support/run-examples.ts"
 import { root, typeErrors } from "./support/TypeErrors.ts"
 
@@ -59,7 +59,7 @@ const runAll = async (all: ReadonlyArray<Example>): Promise<ReadonlyMap<string, 
 
 describe("examples in doc comments", () => {
   let ran: ReadonlyMap<string, Ran>
-  beforeAll(async () => void (ran = await runAll(examples)), 120_000)
+  beforeAll(async () => void (ran = await runAll([...examples, ...programs])), 240_000)
 
   it("every @example has the form that this test reads", () => {
     expect(examples.length).toBe(tags)
@@ -74,7 +74,13 @@ describe("examples in doc comments", () => {
     expect(typeErrors(examples)).toEqual([])
   })
 
-  for (const { name, of, output } of examples) {
+  it("a recipe in the documentation has at most 25 lines of code", () => {
+    const lines = programs.map(({ text }) => text.split("\n").filter((line) => line.trim() !== "").length)
+    expect(lines.length).toBeGreaterThan(2)
+    expect(Math.max(...lines)).toBeLessThanOrEqual(25)
+  })
+
+  for (const { name, of, output } of [...examples, ...programs]) {
     it(`the example of ${of} runs and prints what it states`, () => {
       expect(output).not.toEqual([])
       expect(ran.get(name)).toEqual({ file: name, output })

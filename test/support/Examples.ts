@@ -42,6 +42,18 @@ export const examples: ReadonlyArray<Example> = modules.flatMap((file) =>
   examplesOf(basename(file, ".ts"), readFileSync(file, "utf8")),
 )
 
+/** Programs in the documentation that are run like examples: the code blocks of these pages. */
+export const programs: ReadonlyArray<Example> = ["recipes"].flatMap((page) =>
+  [...readFileSync(join(root, "docs", `${page}.md`), "utf8").matchAll(/^```ts\n([^]*?)^```$/gm)].map(
+    ([, text = ""], i) => ({
+      of: `docs/${page}.md (${i + 1})`,
+      name: join(root, ".tsbuild", "examples", `docs_${page}_${i}.ts`),
+      text,
+      output: [...text.matchAll(/\/\/ → (.*)$/gm)].map(([, line = ""]) => line),
+    }),
+  ),
+)
+
 /** How often `@example` occurs, to notice one that is not in the expected form. */
 export const tags: number = modules.reduce(
   (sum, file) => sum + [...readFileSync(file, "utf8").matchAll(/^\s*\*\s*@example\b/gm)].length,

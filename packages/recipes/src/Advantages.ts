@@ -134,6 +134,24 @@ export interface Computed<out T> {
 /**
  * Computes the advantages of groups of rollouts. Groups that have lost all members are left out.
  *
+ * @example
+ * ```ts
+ * import { Advantages } from "@effect-tinker/recipes"
+ * import { Console, Effect } from "effect"
+ *
+ * const groups = [
+ *   [{ reward: 1 }, { reward: 0 }, { reward: 0.5 }],
+ *   [{ reward: 1 }, { reward: 1 }, { reward: 1 }],
+ * ]
+ *
+ * const program = Effect.gen(function* () {
+ *   const computed = yield* Advantages.compute(groups, { dropConstant: true })
+ *   for (const { advantages, index } of computed.groups) yield* Console.log(index, ...advantages) // → 0 0.5 -0.5 0
+ * })
+ *
+ * await Effect.runPromise(program)
+ * ```
+ *
  * @since 0.1.0
  * @category computing
  */

@@ -115,6 +115,25 @@ const startsByTokens = (order: Uint32Array, lengths: Uint32Array, tokens: number
 /**
  * Plans the batches of a table. Nothing is read before {@link Batches.at} or {@link Batches.from} is used.
  *
+ * @example
+ * ```ts
+ * import { Batches, Table } from "@effect-tinker/recipes"
+ * import { Console, Effect, Stream } from "effect"
+ *
+ * const program = Effect.gen(function* () {
+ *   const table = yield* Table.fromArray(["a", "b", "c", "d", "e"])
+ *   const batches = yield* Batches.make(table, { size: { rows: 2 }, epochs: 2, seed: 7 })
+ *   // Continues at step 4, as if steps 0 to 3 had been read.
+ *   yield* Stream.runForEach(batches.from(4), ({ epoch, rows, step }) =>
+ *     Console.log(step, epoch, rows.map(({ value }) => value).join(" ")),
+ *   )
+ * })
+ *
+ * await Effect.runPromise(program)
+ * // → 4 1 b c
+ * // → 5 1 d
+ * ```
+ *
  * @since 0.1.0
  * @category constructors
  */

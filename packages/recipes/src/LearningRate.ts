@@ -50,6 +50,19 @@ const referenceWidth = 2000
  * Returns the recommended learning rate for a model: `5e-5 · (2000 / width)^exponent`, times 10 for LoRA. Only the Llama
  * and Qwen families are calibrated.
  *
+ * @example
+ * ```ts
+ * import { LearningRate } from "@effect-tinker/recipes"
+ * import { Console, Effect } from "effect"
+ *
+ * const program = Effect.gen(function* () {
+ *   const rate = yield* LearningRate.recommended("Qwen/Qwen3-8B")
+ *   yield* Console.log(rate.toPrecision(3)) // → 0.000473
+ * })
+ *
+ * await Effect.runPromise(program)
+ * ```
+ *
  * @since 0.1.0
  * @category rates
  */

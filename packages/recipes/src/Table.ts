@@ -1,6 +1,6 @@
 /**
  * Rows with random access. Opening a file checks every row once and keeps only where the rows are, so a table of a file
- * takes 16 bytes of memory per row (20 with lengths), however long the rows are.
+ * takes 12 to 20 bytes of memory per row, however long the rows are.
  *
  * @since 0.1.0
  */
@@ -533,11 +533,16 @@ export const split = <A>(
     const problem = `holds out ${wanted} of ${size} rows; expected at least one row in both parts`
     return Either.left(new InvalidInput({ path, problem }))
   }
+  const isHeldOut = new Uint8Array(size)
   const order = permutation(size, new Generator(seed, purposes.split))
-  return Either.right({
-    train: select(table, order.slice(wanted).toSorted()),
-    heldOut: select(table, order.slice(0, wanted).toSorted()),
-  })
+  for (const index of order.subarray(0, wanted)) isHeldOut[index] = 1
+  const indices = [new Uint32Array(size - wanted), new Uint32Array(wanted)] as const
+  const filled = [0, 0] as [number, number]
+  for (let index = 0; index < size; index++) {
+    const part = isHeldOut[index] === 1 ? 1 : 0
+    indices[part][filled[part]++] = index
+  }
+  return Either.right({ train: select(table, indices[0]), heldOut: select(table, indices[1]) })
 }
 
 const pageSize = 256

@@ -75,7 +75,7 @@ describe("Table", () => {
 
   const body = ['{"text":"one"}', "no", '{"text":"three"}', '{"text":2}', '{"text":"a long one"}'].join("\n")
   const length = (value: { readonly text: string }) =>
-    value.text === "three" ? Effect.fail(new Error("not rendered")) : Effect.succeed(value.text.length)
+    value.text === "three" ? Effect.fail({ message: "not rendered" }) : Effect.succeed(value.text.length)
 
   it.scoped("bad, unmeasurable and overlong rows are errors or counted, and filtered rows are counted", () =>
     Effect.gen(function* () {

@@ -92,7 +92,7 @@ export interface StoredFuture extends FutureRow {
 }
 
 /**
- * The usage of one owner, session and base model within one hour.
+ * The usage of one owner, session and base model within one hour. Chats belong to no session: their session is empty.
  *
  * @since 0.1.0
  * @category models
@@ -157,6 +157,8 @@ export interface Service {
     samplerIds: ReadonlyArray<string>,
   ) => Effect.Effect<void, StoreError>
   readonly usage: (owner: string) => Effect.Effect<ReadonlyArray<UsageRow>, StoreError>
+  /** Adds usage that belongs to no future. */
+  readonly count: (rows: ReadonlyArray<UsageRow>) => Effect.Effect<void, StoreError>
   readonly audit: (owner: string) => Effect.Effect<ReadonlyArray<AuditRow>, StoreError>
   readonly record: (row: AuditRow) => Effect.Effect<void, StoreError>
 }
@@ -196,6 +198,12 @@ const bytesOf = (value: unknown): Uint8Array =>
     : value instanceof Uint8Array
       ? value
       : new TextEncoder().encode(typeof value === "string" ? value : "")
+
+const addUsage = ({ baseModel, bucket, count, kind, owner, sessionId }: UsageRow): InStatement => ({
+  sql: `INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
+        ON CONFLICT (bucket, owner, session_id, base_model, kind) DO UPDATE SET count = count + excluded.count`,
+  args: [bucket, owner, sessionId, baseModel, kind, count],
+})
 
 const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreError, SqlClient.SqlClient> =>
   Effect.gen(function* () {
@@ -256,11 +264,7 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
             sql: `UPDATE futures SET state = ?, finished = ?, result_type = ?, result = ?${keepBody ? "" : ", body = NULL"} WHERE id = ?`,
             args: [row.state, finished, row.contentType, row.result, id],
           },
-          ...usage.map(({ baseModel, bucket, count, kind, owner, sessionId }) => ({
-            sql: `INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
-                  ON CONFLICT (bucket, owner, session_id, base_model, kind) DO UPDATE SET count = count + excluded.count`,
-            args: [bucket, owner, sessionId, baseModel, kind, count],
-          })),
+          ...usage.map(addUsage),
         ]),
       result: (id) =>
         toStoreError("read a result")(
@@ -334,6 +338,7 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
             })),
           ),
         ),
+      count: (rows) => batch("count usage", rows.map(addUsage)),
       audit: (owner) =>
         toStoreError("read the audit log")(
           sql<Record<string, unknown>>`SELECT * FROM audit WHERE owner = ${owner} ORDER BY rowid`,

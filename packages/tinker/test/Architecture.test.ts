@@ -58,6 +58,7 @@ const layers: ReadonlyArray<{ readonly name: string; readonly modules: ReadonlyA
   },
   { name: "sampling client", modules: ["SamplingClient"] },
   { name: "clients", modules: ["AdminClient", "Archive", "ChatClient", "Download", "RestClient", "TrainingClient"] },
+  { name: "cost", modules: ["Cost", "internal/cost/"] },
   { name: "entry points", modules: ["ServiceClient", "Tinker", "TinkerTenants", "index"] },
   { name: "testing", modules: ["testing/", "internal/scripted/"] },
 ]

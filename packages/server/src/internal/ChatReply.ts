@@ -1,5 +1,7 @@
 /** Builds the responses of the OpenAI-compatible endpoints, complete or streamedResponse. */
+import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import * as Queue from "effect/Queue"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
@@ -12,9 +14,11 @@ import type { Source } from "./ChatRequest.ts"
 import type { Core } from "./Core.ts"
 import { asOpenAi, Refusal } from "./Refusal.ts"
 import { openSampler } from "./Samplers.ts"
+import { hourOf } from "./State.ts"
 
 export interface Completion {
   readonly core: Core
+  readonly owner: string
   readonly kind: "chat" | "text"
   /** The model name from the request. */
   readonly model: string
@@ -40,11 +44,26 @@ const head = ({ kind, model, now }: Completion, object: string) => ({
   model,
 })
 
-const usageOf = ({ request }: Completion, { sequences }: ModelHost.SampleOutput) => {
-  const generated = sequences.reduce((sum, { tokens }) => sum + tokens.length, 0)
+const usageOf = ({ request }: Completion, output: ModelHost.SampleOutput) => {
+  const generated = drawnIn(output)
   const prompt = request.prompt.length
   return { prompt_tokens: prompt, completion_tokens: generated, total_tokens: prompt + generated }
 }
+
+/**
+ * Counts the prompt and the drawn tokens as usage of the key. An answer is not withheld because it can't be counted.
+ */
+const count = ({ core, owner, request, source }: Completion, drawn: number): Effect.Effect<void> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    const row = { bucket: hourOf(now), owner, sessionId: "", baseModel: source.base.name }
+    return core.store.count([
+      { ...row, kind: "sampling_prefill", count: request.prompt.length },
+      { ...row, kind: "sampling_sample", count: drawn },
+    ])
+  }).pipe(Effect.catchAll((error) => Effect.logError(error.message)))
+
+const drawnIn = ({ sequences }: ModelHost.SampleOutput): number =>
+  sequences.reduce((sum, { tokens }) => sum + tokens.length, 0)
 
 /** Opens the sampler and keeps it open until the scope closes. */
 const acquireSampler = ({ core, source }: Completion): Effect.Effect<string, Refusal, Scope.Scope> =>
@@ -118,6 +137,7 @@ export const completeResponse = (completion: Completion): Effect.Effect<Answer, 
   Effect.gen(function* () {
     const key = yield* acquireSampler(completion)
     const output = yield* Effect.mapError(completion.core.host.sample(key, completion.request), toRefusal)
+    yield* count(completion, drawnIn(output))
     return json({
       ...head(completion, completion.kind === "chat" ? "chat.completion" : "text_completion"),
       choices: yield* Effect.forEach(output.sequences, (sequence, index) => choiceOf(completion, sequence, index)),
@@ -152,9 +172,18 @@ const progress = (completion: Completion): Stream.Stream<Progress, Refusal> =>
     Effect.gen(function* () {
       const key = yield* acquireSampler(completion)
       const queue = yield* Queue.unbounded<Progress>()
+      let drawn = 0
       yield* completion.core.host
-        .sample(key, completion.request, (sequence, token) => Queue.unsafeOffer(queue, { sequence, token }))
+        .sample(key, completion.request, (sequence, token) => {
+          drawn++
+          return Queue.unsafeOffer(queue, { sequence, token })
+        })
         .pipe(
+          // What was drawn before the client left was work, too.
+          Effect.onExit((exit) => {
+            if (Exit.isSuccess(exit)) return count(completion, drawnIn(exit.value))
+            return Exit.isInterrupted(exit) ? count(completion, drawn) : Effect.void
+          }),
           Effect.matchEffect({
             onSuccess: (output) => Queue.offer(queue, { output }),
             onFailure: (error) => Queue.offer(queue, toRefusal(error)),

@@ -11,7 +11,7 @@ import { randomUUID } from "node:crypto"
 import type { StoreError } from "../Store.ts"
 import type { Core } from "./Core.ts"
 import { Refusal, refuse } from "./Refusal.ts"
-import type { Future, Job, Lane, Outcome, Taken } from "./State.ts"
+import { type Future, hourOf, type Job, type Lane, type Outcome, type Taken } from "./State.ts"
 
 /** A request that has not been accepted yet. */
 export interface Submission extends Pick<Future, "owner" | "sessionId" | "lane" | "seq" | "operation" | "hash"> {
@@ -156,8 +156,6 @@ const cache = ({ settings, state }: Core, future: Future, outcome: Outcome): voi
   }
 }
 
-const hour = 3_600_000
-
 /** Records the outcome of a future: stores it first, then makes it visible. */
 export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Effect<void> =>
   Effect.uninterruptible(
@@ -177,7 +175,7 @@ export const settle = (core: Core, future: Future, outcome: Outcome): Effect.Eff
           usage:
             outcome._tag === "Result"
               ? (job?.counts ?? []).map(({ count, kind }) => ({
-                  bucket: Math.floor(now / hour) * hour,
+                  bucket: hourOf(now),
                   owner: future.owner,
                   sessionId: future.sessionId,
                   baseModel: job?.baseModel ?? "",

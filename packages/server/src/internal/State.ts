@@ -45,6 +45,12 @@ export type Outcome =
   | { readonly _tag: "Failed"; readonly error: string; readonly category: "user" | "server" | "unknown" }
   | { readonly _tag: "Refused"; readonly status: number; readonly detail: string }
 
+/** Usage is counted by the hour. */
+export const hour = 3_600_000
+
+/** The start of the hour of a time. */
+export const hourOf = (millis: number): number => Math.floor(millis / hour) * hour
+
 /** Usage that a successful request adds. */
 export interface Counted {
   readonly kind: "training" | "sampling_prefill" | "sampling_sample" | "checkpoint"

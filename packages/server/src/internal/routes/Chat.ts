@@ -18,10 +18,14 @@ const property = (value: unknown, key: string): unknown =>
  * Answers with a complete or streamed response, as the body requests. A model that cannot be opened is reported before
  * the response starts.
  */
-const answer = (call: Call, completion: Omit<Completion, "usage" | "now">): Effect.Effect<Answer, Refusal> => {
+const answer = (
+  call: Call,
+  completion: Omit<Completion, "usage" | "now" | "owner">,
+): Effect.Effect<Answer, Refusal> => {
   const body = Either.getOrElse(jsonOf(call), () => undefined)
   const all: Completion = {
     ...completion,
+    owner: call.owner,
     now: call.now,
     usage: property(property(body, "stream_options"), "include_usage") === true,
   }

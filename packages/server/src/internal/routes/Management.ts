@@ -17,7 +17,7 @@ import type { JsonObject } from "../Json.ts"
 import * as Models from "../Models.ts"
 import * as Owned from "../Owned.ts"
 import { bad, found, type Refusal, refuse } from "../Refusal.ts"
-import type { CheckpointRow, Model, Session } from "../State.ts"
+import { type CheckpointRow, hour, type Model, type Session } from "../State.ts"
 import { tar } from "../TarWriter.ts"
 import { once } from "./Sessions.ts"
 
@@ -420,7 +420,6 @@ const sessionRoutes = (core: Core): ReadonlyArray<Route> => [
 // Administration
 
 const gigabyte = 1e9
-const hour = 3_600_000
 
 const administration = (core: Core): ReadonlyArray<Route> => [
   route(Api.getAuditLog, ({ day, eventType = "all" }, call) =>
@@ -461,7 +460,7 @@ const administration = (core: Core): ReadonlyArray<Route> => [
           baseModel: Option.some(row.baseModel),
           userId: Option.some(row.owner),
           userName: Option.some(row.owner),
-          sessionId: Option.some(row.sessionId),
+          sessionId: Option.liftPredicate(row.sessionId, (id) => id !== ""),
           projectId: Option.fromNullable(core.state.sessions.get(row.sessionId)?.projectId),
           // A local server is free of charge.
           estimatedCostUsd: Option.some(0),
@@ -469,10 +468,12 @@ const administration = (core: Core): ReadonlyArray<Route> => [
           effectiveRateUsdPerGigabyteMonth: Option.none(),
         })),
         sessions: Object.fromEntries(
-          shown.map(({ sessionId }) => [
-            sessionId,
-            { userMetadata: Option.fromNullable(core.state.sessions.get(sessionId)?.userMetadata) },
-          ]),
+          shown
+            .filter(({ sessionId }) => sessionId !== "")
+            .map(({ sessionId }) => [
+              sessionId,
+              { userMetadata: Option.fromNullable(core.state.sessions.get(sessionId)?.userMetadata) },
+            ]),
         ),
         costDataThrough: Option.some(time(call.now)),
       }

@@ -28,6 +28,8 @@ The exit code is 1 if a run ends differently.`
 
 interface Ending {
   readonly kills: number
+  /** How long the last process lived, in milliseconds. */
+  readonly millis: number
   readonly metrics: ReadonlyArray<string>
   readonly rollouts: ReadonlyArray<string>
   readonly weights: Readonly<globalThis.Record<string, string>>
@@ -57,8 +59,9 @@ const runRecipe = (bundles: Bundles.Bundles, recipe: RecipeSettings["recipe"], k
       directory: join(home, "run"),
       model: Bundles.model,
     }
-    let done = 0
+    let [done, startedAt] = [0, Date.now()]
     for (const millis of [...kills, undefined]) {
+      startedAt = Date.now()
       const { end, output } = yield* Effect.scoped(
         Effect.gen(function* () {
           const child = yield* Child.run({
@@ -74,15 +77,18 @@ const runRecipe = (bundles: Bundles.Bundles, recipe: RecipeSettings["recipe"], k
         }),
       )
       if (end === "SIGKILL") done++
-      else if (end !== 0) return { kills: done, metrics: [], rollouts: [], weights: {}, problem: `${end}: ${output}` }
+      else if (end !== 0)
+        return { kills: done, millis: 0, metrics: [], rollouts: [], weights: {}, problem: `${end}: ${output}` }
       else break
     }
+    const millis = Date.now() - startedAt
     yield* server.kill
     const events = yield* linesOf(join(home, "run", "events.jsonl"))
     const modelId = /tinker:\/\/([^/]+)\/weights\/final/.exec(events.join("\n"))?.[1]
     const { weights } = yield* Effect.orDie(Record.read(dataDirectory, modelId))
     return {
       kills: done,
+      millis,
       metrics: (yield* linesOf(join(home, "run", "metrics.jsonl"))).toSorted(),
       rollouts: (yield* linesOf(join(home, "run", "rollouts.jsonl"))).toSorted(),
       weights,
@@ -102,19 +108,17 @@ const differences = (ending: Ending, reference: Ending): ReadonlyArray<string> =
   )
 }
 
-/** Most of a process is its start; the rest of its life is where a kill matters. */
+/** Draws when processes die, anywhere in the life of one that is not killed. */
 const moments = (seed: number, longest: number) =>
-  Effect.replicateEffect(Random.nextIntBetween(300, longest), 4).pipe(Effect.withRandom(Random.make(`recipe ${seed}`)))
+  Effect.replicateEffect(Random.nextIntBetween(100, longest), 4).pipe(Effect.withRandom(Random.make(`recipe ${seed}`)))
 
 const campaign = (bundles: Bundles.Bundles, recipe: RecipeSettings["recipe"], count: number, from: number) =>
   Effect.gen(function* () {
-    const startedAt = Date.now()
     const reference = yield* runRecipe(bundles, recipe, [])
     if (reference.problem !== undefined) return yield* Effect.dieMessage(`without kills: ${reference.problem}`)
-    const longest = Math.max(1_500, Date.now() - startedAt - 2_000)
     let [kills, failed] = [0, 0]
     for (let seed = from; kills < count; seed++) {
-      const plan = yield* moments(seed, longest)
+      const plan = yield* moments(seed, reference.millis)
       const ending = yield* runRecipe(bundles, recipe, plan)
       const problems = differences(ending, reference)
       kills += ending.kills

@@ -9,6 +9,7 @@ import * as Stream from "effect/Stream"
 import * as Datums from "@effect-tinker/tokenizer/Datums"
 import type { Conversation } from "@effect-tinker/tokenizer/Message"
 import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
+import type * as Tokenizer from "@effect-tinker/tokenizer/Tokenizer"
 import type { Failure as RendererFailure } from "@effect-tinker/tokenizer/RendererError"
 import * as Loss from "effect-tinker/Loss"
 import type * as Optimizer from "effect-tinker/Optimizer"
@@ -19,6 +20,8 @@ import * as Batches from "./Batches.ts"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
 import { BadRow } from "./DataError.ts"
 import { decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
+import * as LearningRate from "./LearningRate.ts"
+import * as Likelihood from "./Likelihood.ts"
 import * as Run from "./Run.ts"
 import type { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import type { Metrics, RunEvent } from "./RunEvent.ts"
@@ -46,8 +49,10 @@ export const Config = Schema.Struct({
     Schema.Literal("last_assistant_message", "last_assistant_turn", "all_assistant_messages"),
     { default: () => "all_assistant_messages" as const },
   ),
-  /** @default 0.0001 */
-  learningRate: Schema.optionalWith(Schema.Positive, { default: () => 1e-4 }),
+  /**
+   * Not given: the recommended one for the model ({@link LearningRate.recommended}).
+   */
+  learningRate: Schema.optional(Schema.Positive),
   /** How many conversations are held out for evaluation. */
   heldOut: Schema.optional(whole),
   /**
@@ -84,6 +89,8 @@ export type Input = typeof Config.Encoded
 export interface Options {
   readonly config: Input
   readonly renderer: Renderer
+  /** Adds bits per byte to the metrics, which can be compared between models with different tokenizers. */
+  readonly tokenizer?: Tokenizer.Service | undefined
   /** The conversations to train on. */
   readonly data: Table.Table<Conversation>
   /** Continues the run even if its configuration has changed. */
@@ -103,6 +110,7 @@ export type TrainError =
   | RunStoreFailed
   | ConfigurationChanged
   | RendererFailure
+  | LearningRate.ModelNotCalibrated
   | InvalidInput
   | UnexpectedResponse
   | FutureError
@@ -120,6 +128,7 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
   Stream.unwrapScoped(
     Effect.gen(function* () {
       const config = yield* decodeConfig(Config, options.config)
+      const learningRate = config.learningRate ?? (yield* LearningRate.recommended(config.model))
       const { data, renderer, stop } = options
       const { heldOut, seed } = config
       const { heldOut: test, train } =
@@ -137,20 +146,21 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
         model: { baseModel: config.model, rank: config.rank, seed, userMetadata: { renderer_name: renderer.name } },
         configuration: {
           recipe: "supervised",
-          ...Schema.encodeSync(Config)(config),
+          ...Schema.encodeSync(Config)({ ...config, learningRate }),
           renderer: renderer.name,
           data: data.fingerprint,
         },
         allowChanges: options.allowChanges,
       })
       if (run._tag === "Completed") return Stream.empty
-      const optimizer = optimizerOf(config, steps)
+      const optimizer = optimizerOf({ ...config, learningRate }, steps)
+      const bytes = options.tokenizer && Likelihood.bytesOf(options.tokenizer)
       return TrainingLoop.events(run, {
         batches: (from) => Stream.mapEffect(batches.from(from), (batch) => rendered(renderer, config, batch)),
         steps,
         loss: Loss.crossEntropy,
         optimizer,
-        metrics: (made) => metricsOf(made, optimizer, steps),
+        metrics: (made) => metricsOf(made, optimizer, steps, bytes),
         checkpoints: config.checkpoints,
         evaluations:
           test === undefined
@@ -168,7 +178,7 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
                         (datum) => Effect.map(sampler.computeLogprobs(sequenceOf(datum)), (all) => all.subarray(1)),
                         { concurrency: 32 },
                       )
-                      return { metrics: { "test/nll": meanNll(data, logprobs) } }
+                      return { metrics: yield* Likelihood.evaluationMetrics("test", predicted(data, logprobs), bytes) }
                     }),
                 },
               ],
@@ -205,32 +215,28 @@ const rendered = (
     },
   )
 
-/** The mean negative log-likelihood of the tokens that are trained on. */
-const meanNll = (
+const predicted = (
   data: ReadonlyArray<Pick<Datums.SupervisedDatum, "inputs">>,
   logprobs: ReadonlyArray<Float32Array>,
-): number => {
-  let sum = 0
-  let total = 0
-  for (const [index, { inputs }] of data.entries()) {
-    const own = logprobs[index] ?? new Float32Array()
-    for (const [at, weight] of inputs.weights.entries()) {
-      sum -= weight * (own[at] ?? 0)
-      total += weight
-    }
-  }
-  return total === 0 ? NaN : sum / total
-}
+): ReadonlyArray<Likelihood.Predicted> =>
+  data.map(({ inputs }, index) => ({ ...inputs, logprobs: logprobs[index] ?? new Float32Array() }))
 
 const metricsOf = (
   { batch: { data }, pass, step }: TrainingLoop.MadeStep<Datums.SupervisedDatum["inputs"]>,
   optimizer: Optimizer.Schedule<Optimizer.Adam>,
   steps: number,
-): Effect.Effect<Metrics, UnexpectedResponse> =>
-  Effect.map(TrainingResult.logprobs(pass), (logprobs) => ({
-    progress: (step + 1) / steps,
-    learning_rate: optimizer(step).learningRate,
-    num_sequences: data.length,
-    num_loss_tokens: data.reduce((sum, { inputs }) => sum + inputs.weights.reduce((sum, weight) => sum + weight, 0), 0),
-    train_mean_nll: meanNll(data, logprobs),
-  }))
+  bytes: Likelihood.Bytes<TrainError> | undefined,
+): Effect.Effect<Metrics, TrainError> =>
+  Effect.gen(function* () {
+    const logprobs = yield* TrainingResult.logprobs(pass)
+    return {
+      progress: (step + 1) / steps,
+      learning_rate: optimizer(step).learningRate,
+      num_sequences: data.length,
+      num_loss_tokens: data.reduce(
+        (sum, { inputs }) => sum + inputs.weights.reduce((sum, weight) => sum + weight, 0),
+        0,
+      ),
+      ...(yield* Likelihood.trainMetrics(predicted(data, logprobs), bytes)),
+    }
+  })

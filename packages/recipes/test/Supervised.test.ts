@@ -73,6 +73,19 @@ describe("Supervised.train", () => {
     }).pipe(Effect.provide(local)),
   )
 
+  it.live("a model without a recommended learning rate needs one in its configuration", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const data = yield* Table.fromArray(conversations(8), { name: "sailor" })
+      const error = yield* Supervised.train({ config: { model: ModelFiles.shippedName }, renderer, data }).pipe(
+        Stream.runDrain,
+        Effect.provide(RunStore.layerMemory),
+        Effect.flip,
+      )
+      expect(error._tag).toBe("ModelNotCalibrated")
+    }).pipe(Effect.provide(local)),
+  )
+
   it.live("a conversation without an answer is an error that names its row", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer

@@ -395,11 +395,20 @@ const settler = <E3, R3>(
     const known = new Set<string>()
     const evaluated = new Set<string>()
     let rolling: string | undefined
+    // What a crash may have kept from being deleted: it was replaced by the last checkpoint, or just evaluated.
+    let replaced: string | undefined
+    let lastEvaluated = -1
     let best: { readonly value: number; readonly path: string | undefined } | undefined
     for (const event of history) {
       if (event._tag === "Checkpoint") known.add(`${event.kind} ${event.step}`)
-      if (event._tag === "Checkpoint" && event.kind === "rolling") rolling = event.statePath
-      if (event._tag === "Evaluation") evaluated.add(`${event.name} ${event.step}`)
+      if (event._tag === "Checkpoint" && event.statePath !== undefined) {
+        replaced = rolling
+        rolling = event.kind === "rolling" ? event.statePath : undefined
+      }
+      if (event._tag === "Evaluation") {
+        evaluated.add(`${event.name} ${event.step}`)
+        lastEvaluated = event.step
+      }
       if (event._tag === "Evaluation" && policy.best !== undefined) {
         const value = event.metrics[policy.best.metric]
         if (value !== undefined && CheckpointPolicy.isBetter(policy.best, best?.value, value))
@@ -427,6 +436,8 @@ const settler = <E3, R3>(
               }),
             ),
       )
+
+    if (replaced !== undefined) yield* remove(replaced, run.nextStep)
 
     const evaluate = (step: number, path: string) =>
       Effect.scoped(
@@ -470,8 +481,12 @@ const settler = <E3, R3>(
         if (purpose === "evaluation") {
           known.add(`${purpose} ${step}`)
           const isDone = evaluations.every((evaluation) => !isDue(evaluation, step, true))
-          if (isDone || Option.isNone(sampler)) return undefined
+          if (Option.isNone(sampler) || (isDone && step !== lastEvaluated)) return undefined
           const path = yield* sampler.value
+          if (isDone) {
+            if (best?.path !== path) yield* remove(path, step)
+            return undefined
+          }
           yield* FiberSet.run(evaluating, oneAtATime.withPermits(1)(evaluate(step, path)))
           return undefined
         }

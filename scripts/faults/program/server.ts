@@ -1,7 +1,7 @@
 /** Serves the Tinker API for one client of the lab and prints its port. Settings are the first argument, as JSON. */
 import { EngineHost, NodeTinkerServer, TinkerServer } from "@effect-tinker/server"
 import { NodeRuntime } from "@effect/platform-node"
-import { Console, Effect, Layer, Redacted } from "effect"
+import { Console, Effect, Layer, Logger, Redacted } from "effect"
 import { keyVariable, modelName, type ServerSettings } from "./Settings.ts"
 
 const { dataDirectory, jwt, model, parallel, snapshotEvery }: ServerSettings = JSON.parse(process.argv[2] ?? "{}")
@@ -24,4 +24,11 @@ const serve = Effect.gen(function* () {
   return yield* Effect.never
 })
 
-serve.pipe(Effect.scoped, Effect.provide(server), NodeRuntime.runMain)
+// The first line of the output is the port.
+const logs = Logger.replace(Logger.defaultLogger, Logger.withConsoleError(Logger.logfmtLogger))
+
+serve.pipe(
+  Effect.scoped,
+  Effect.provide(Layer.provideMerge(server, logs)),
+  NodeRuntime.runMain({ disablePrettyLogger: true }),
+)

@@ -18,7 +18,7 @@ import { type Call, json, read, type Route, route } from "../Call.ts"
 import * as Canonical from "../Canonical.ts"
 import { baseModelOf, type Core } from "../Core.ts"
 import * as Futures from "../Futures.ts"
-import { storageFailure } from "../Models.ts"
+import { storageFailure, weightsOf } from "../Models.ts"
 import * as Owned from "../Owned.ts"
 import { bad, Refusal, refuse } from "../Refusal.ts"
 import { makeSampler, sampleJob, samplerRow } from "../Samplers.ts"
@@ -41,8 +41,8 @@ const sourceOf = (
         )
       return { baseModel: base.name, modelPath: undefined, weights: undefined }
     }
-    const { config, file, path } = yield* Owned.checkpoint(core, call, modelPath)
-    return { baseModel: config.baseModel, modelPath: path, weights: { file, config } }
+    const row = yield* Owned.checkpoint(core, call, modelPath)
+    return { baseModel: row.config.baseModel, modelPath: row.path, weights: weightsOf(row) }
   })
 
 const createSampler = (core: Core) =>

@@ -201,6 +201,8 @@ export interface State {
   readonly activeCompletions: Map<string, number>
   /** The size of all jobs that have not run. */
   queuedBytes: number
+  /** Number of polls that wait for a result. */
+  heldPolls: number
   /** Number of queued and running samples of each owner. */
   readonly sampling: Map<string, number>
   finished: number
@@ -219,6 +221,7 @@ export const emptyState = (): State => ({
   openSamplers: new Map(),
   activeCompletions: new Map(),
   queuedBytes: 0,
+  heldPolls: 0,
   sampling: new Map(),
   finished: 0,
   cachedResults: [],

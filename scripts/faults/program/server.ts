@@ -19,7 +19,12 @@ const server = TinkerServer.layer({
 }).pipe(Layer.provide(EngineHost.layer([{ name: modelName, directory: model }])))
 
 const serve = Effect.gen(function* () {
-  const { port } = yield* NodeTinkerServer.listen(yield* TinkerServer.TinkerServer, { port: 0, closeGrace: "1 second" })
+  const { port } = yield* NodeTinkerServer.listen(yield* TinkerServer.TinkerServer, {
+    port: 0,
+    closeGrace: "1 second",
+    // Every awaited result holds a connection: a thousand tenants with four each need more than the default.
+    maxConnections: 16_384,
+  })
   yield* Console.log(String(port))
   return yield* Effect.never
 })

@@ -8,7 +8,10 @@ import { planted } from "./planted.ts"
 
 describe("fuzzer", () => {
   it("finds a bug behind three compared bytes within a minute", async () => {
-    const coverage = Coverage.start((url) => url.includes("planted"))
+    const coverage = Coverage.start(
+      (url) => url.includes("planted"),
+      () => true,
+    )
     const { finding, runs } = await explore({
       run: (input) => {
         try {
@@ -28,6 +31,13 @@ describe("fuzzer", () => {
     expect([...(finding?.input ?? [])].slice(0, 3)).toEqual([0x7b, 0xe1, 0x35])
     // Blind mutation needs millions of runs.
     expect(runs).toBeLessThan(500_000)
+  })
+
+  it("measures only the chosen modules of a bundle", () => {
+    const bundle = "banner\n// node_modules/a/index.js\nlibrary()\n// packages/b/src/B.ts\nours()\n"
+    const isOurs = Coverage.modulesOf(bundle, (path) => path.startsWith("packages/"))
+    const chosen = ["banner", "library", "ours"].filter((word) => isOurs(bundle.indexOf(word)))
+    expect(chosen).toEqual(["ours"])
   })
 
   it("mutations follow from their seed and respect the limit", () => {

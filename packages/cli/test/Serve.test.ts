@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "@effect/vitest"
@@ -123,6 +123,17 @@ describe("tinkerfx serve", () => {
         expect(yield* server.end("SIGINT")).toBe(0)
       }).pipe(Effect.scoped),
     300_000,
+  )
+
+  it.live("tinkerfx serve ends with exit code 1 and a reason if it cannot use its data directory", () =>
+    Effect.gen(function* () {
+      const file = join(yield* directory, "file")
+      writeFileSync(file, "")
+      expect(yield* runMain("serve", "--data-dir", file)).toEqual([
+        1,
+        `Error: the store could not create its directory: ${file} is not a directory; use a directory that can be written`,
+      ])
+    }).pipe(Effect.scoped),
   )
 
   it.effect("tinkerfx prints help and reports invalid arguments with exit code 2", () =>

@@ -40,8 +40,8 @@ export interface Options {
 /** The connection pools of one configuration. */
 const pools = (http: UndiciHttpClient.Options | undefined): Layer.Layer<HttpClient, never, TinkerConfig.TinkerConfig> =>
   Layer.unwrapEffect(
-    Effect.map(TinkerConfig.TinkerConfig, ({ maxResponseBytes }) =>
-      UndiciHttpClient.layer({ maxInflatedBytes: maxResponseBytes, ...http }),
+    Effect.map(TinkerConfig.TinkerConfig, ({ maxResponseBytes, proxies }) =>
+      UndiciHttpClient.layer({ maxInflatedBytes: maxResponseBytes, proxies, ...http }),
     ),
   )
 

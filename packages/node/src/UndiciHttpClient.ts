@@ -18,6 +18,7 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
+import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import type { Purpose } from "effect-tinker/protocol/Endpoint"
 import * as HttpDirect from "effect-tinker/http/HttpDirect"
@@ -28,6 +29,7 @@ import {
   NotSent,
   UnsupportedEncoding,
 } from "effect-tinker/http/HttpFailure"
+import * as Proxy from "effect-tinker/http/Proxy"
 import { HttpPurpose } from "effect-tinker/http/HttpPurpose"
 import { constants } from "node:buffer"
 import { Readable } from "node:stream"
@@ -35,6 +37,7 @@ import type * as Undici from "undici"
 import * as Body from "./internal/Body.ts"
 import { Exchange, type Settled } from "./internal/Exchange.ts"
 import * as SentBodies from "./internal/SentBodies.ts"
+import * as Tunnel from "./internal/Tunnel.ts"
 import { buildConnector, errors, Pool } from "./internal/UndiciPool.ts"
 import { UndiciResponse } from "./internal/UndiciResponse.ts"
 
@@ -50,7 +53,7 @@ export interface Options {
    * concurrency of the protocol: 400 samples being submitted and 2,000 results being awaited.
    */
   readonly connections?: Partial<Record<Purpose, number>>
-  /** Timeout for DNS lookup, TCP and TLS together. Default: 5 seconds. */
+  /** Timeout for DNS lookup, TCP and TLS together, and for a proxy to open its tunnel. Default: 5 seconds. */
   readonly connectTimeout?: Duration.DurationInput
   /**
    * How long an idle connection is kept if the server does not specify it. Default: 4 seconds, slightly less than
@@ -65,6 +68,11 @@ export interface Options {
   readonly allowH2?: boolean
   /** Options for `tls.connect` and `net.connect`: certificates, `servername`, addresses. */
   readonly connect?: Omit<Undici.buildConnector.BuildOptions, "timeout">
+  /**
+   * HTTP proxies. Every connection through one is a tunnel (`CONNECT`), for http servers, too. Default: those of the
+   * `TinkerConfig` with the layers of `NodeTinker`, none otherwise.
+   */
+  readonly proxies?: Proxy.Proxies
   /** How long pending requests may take to finish when the client is closed. Default: 1 second. */
   readonly closeGrace?: Duration.DurationInput
 }
@@ -158,16 +166,22 @@ class Pools {
   }
 
   private open(prefix: string, purpose: Purpose): Pool {
-    const { allowH2 = false, connect, connections, connectTimeout, keepAliveTimeout } = this.options
+    const { allowH2 = false, connect, connections, connectTimeout, keepAliveTimeout, proxies } = this.options
     const timeout = Duration.toMillis(connectTimeout ?? "5 seconds")
-    return new Pool(new URL(prefix).origin, {
+    const url = new URL(prefix)
+    const direct = buildConnector({ ...connect, allowH2, timeout })
+    const connector = Option.match(Proxy.select(proxies ?? Proxy.none, url), {
+      onNone: () => direct,
+      onSome: (proxy) => Tunnel.through(proxy, direct, { ...connect, timeout }),
+    })
+    return new Pool(url.origin, {
       connections: connections?.[purpose] ?? defaultConnections[purpose],
       pipelining: 1,
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: Duration.toMillis(keepAliveTimeout ?? "4 seconds"),
       allowH2,
-      connect: SentBodies.reporting(buildConnector({ ...connect, allowH2, timeout })),
+      connect: SentBodies.reporting(connector),
     })
   }
 

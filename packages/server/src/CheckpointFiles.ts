@@ -1,12 +1,13 @@
 /**
  * Stores weight files, either below a directory or in memory. On disk, a file is written under a temporary name,
  * flushed and renamed, so a file under its final name is always complete. Only the user of the process can read them.
+ * A file on disk has a checksum, which whoever writes it keeps and whoever reads it passes in.
  *
  * @since 0.1.0
  */
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
-import { randomUUID } from "node:crypto"
+import { randomUUID, webcrypto } from "node:crypto"
 import { existsSync } from "node:fs"
 import { chmod, mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises"
 import { dirname, join } from "node:path"
@@ -26,6 +27,19 @@ export class FileError extends Data.TaggedError("FileError")<{ readonly key: str
 }
 
 /**
+ * Reports a weight file whose bytes are no longer those that were written.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class DamagedFile extends Data.TaggedError("DamagedFile")<{ readonly key: string }> {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.key} is damaged: its SHA-256 is not that of the bytes that were written`
+  }
+}
+
+/**
  * Identifies a file by a list of path segments; a segment may contain any characters.
  *
  * @since 0.1.0
@@ -40,8 +54,10 @@ export type Key = ReadonlyArray<string>
  * @category models
  */
 export interface Service {
-  readonly write: (key: Key, bytes: Uint8Array) => Effect.Effect<void, FileError>
-  readonly read: (key: Key) => Effect.Effect<Uint8Array, FileError>
+  /** Writes a file and returns its checksum; undefined in memory, where nothing can damage it. */
+  readonly write: (key: Key, bytes: Uint8Array) => Effect.Effect<string | undefined, FileError>
+  /** Reads a file. Compares its bytes with the checksum, unless that is undefined. */
+  readonly read: (key: Key, checksum: string | undefined) => Effect.Effect<Uint8Array, FileError | DamagedFile>
   /** Removes a file; does nothing if it does not exist. */
   readonly remove: (key: Key) => Effect.Effect<void, FileError>
   /** Lists the last segment of every key that starts with the given segments. */
@@ -59,7 +75,11 @@ const textOf = (key: Key): string => key.join("/")
 export const memory = (): Service => {
   const files = new Map<string, Uint8Array>()
   return {
-    write: (key, bytes) => Effect.sync(() => void files.set(textOf(key), bytes)),
+    write: (key, bytes) =>
+      Effect.as(
+        Effect.sync(() => files.set(textOf(key), bytes)),
+        undefined,
+      ),
     read: (key) => {
       const bytes = files.get(textOf(key))
       return bytes === undefined ? new FileError({ key: textOf(key), cause: "file not found" }) : Effect.succeed(bytes)
@@ -85,6 +105,10 @@ const flushDirectory = async (path: string): Promise<void> => {
     await handle.close()
   }
 }
+
+/** Returns the SHA-256 in hexadecimal, computed outside the thread that answers requests. */
+const checksumOf = async (bytes: Uint8Array): Promise<string> =>
+  Buffer.from(await webcrypto.subtle.digest("SHA-256", bytes)).toString("hex")
 
 const temporary = ".part-"
 
@@ -138,8 +162,23 @@ export const directory = (root: string): Effect.Effect<Service, FileError> => {
   return Effect.as(
     attempt([], () => tidy(root)),
     {
-      write: (key, bytes) => Effect.uninterruptible(attempt(key, (path) => writeAtomically(path, bytes))),
-      read: (key) => attempt(key, (path) => readFile(path)),
+      write: (key, bytes) =>
+        Effect.uninterruptible(
+          attempt(key, async (path) => {
+            const checksum = await checksumOf(bytes)
+            await writeAtomically(path, bytes)
+            return checksum
+          }),
+        ),
+      read: (key, checksum) =>
+        Effect.filterOrFail(
+          attempt(key, async (path) => {
+            const bytes = await readFile(path)
+            return { bytes, isIntact: checksum === undefined || (await checksumOf(bytes)) === checksum }
+          }),
+          ({ isIntact }) => isIntact,
+          () => new DamagedFile({ key: textOf(key) }),
+        ).pipe(Effect.map(({ bytes }) => bytes)),
       remove: (key) => attempt(key, (path) => rm(path, { force: true })),
       list: (key) => attempt(key, namesIn),
     },

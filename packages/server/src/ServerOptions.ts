@@ -31,7 +31,10 @@ export interface ServerOptions {
    * runs, usage and the audit log stay. Default: 7 days.
    */
   readonly sessionRetention?: Duration.DurationInput | undefined
-  /** How long a poll is held open, less than 45 seconds. Default: 30 seconds. */
+  /**
+   * How long a poll is held open, less than 45 seconds; at most 5 seconds while more than 1,000 are. Default: 30
+   * seconds.
+   */
   readonly hold?: Duration.DurationInput | undefined
   /** How long a request waits for a missing one with a smaller sequence number. Default: 5 minutes. */
   readonly gapTimeout?: Duration.DurationInput | undefined

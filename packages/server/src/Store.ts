@@ -365,7 +365,10 @@ const make = (client: Client, durable: boolean): Effect.Effect<Service, StoreErr
 /** Creates the directory, locks it and makes the database private, with the files that SQLite keeps beside it. */
 const prepareDirectory = (directory: string): Effect.Effect<void, StoreError, Scope.Scope> => {
   const attempt = (operation: string, run: () => void) =>
-    Effect.try({ try: run, catch: (cause) => new StoreError({ operation, cause }) })
+    Effect.try({
+      try: run,
+      catch: (cause) => new StoreError({ operation, cause: PrivateFiles.problemWith(directory, cause) ?? cause }),
+    })
   const database = join(directory, "tinker.db")
   return attempt("create its directory", () => PrivateFiles.ensureDirectory(directory)).pipe(
     Effect.zipRight(DirectoryLock.acquire(directory)),

@@ -164,8 +164,9 @@ export const make = (
   Effect.gen(function* () {
     const { dataDirectory } = options
     const store = yield* Store.open(dataDirectory)
+    const all = settings(options)
     const core: Core = {
-      settings: settings(options),
+      settings: all,
       state: emptyState(),
       store,
       files:
@@ -175,6 +176,7 @@ export const make = (
       host: yield* ModelHost,
       scope: yield* Effect.scope,
       secrets: Auth.secretsOf(yield* secretOf(store)),
+      keyHashes: Auth.hashesOf(all.apiKeys),
     }
     yield* recover(core)
     yield* Effect.forkScoped(Effect.repeat(sweep(core), Schedule.spaced("5 seconds")))
@@ -207,7 +209,7 @@ export const make = (
       Effect.flatMap(admit(BodyRules.headOf(request)), (admission) =>
         admission._tag === "Refused" ? Effect.succeed(admission.answer) : admission.answer(request.body),
       )
-    return { requiresKey: core.settings.apiKeys.length > 0, admit, handle }
+    return { requiresKey: core.keyHashes.length > 0, admit, handle }
   })
 
 /**

@@ -6,6 +6,7 @@ import { join, relative } from "node:path"
 import { fileURLToPath } from "node:url"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
+import * as PrivateFiles from "../src/internal/PrivateFiles.js"
 import * as Raw from "./support/Raw.ts"
 
 const directory = Effect.acquireRelease(
@@ -58,6 +59,27 @@ describe("data directory", () => {
       yield* Effect.scoped(Raw.make({ dataDirectory }))
     }).pipe(Effect.scoped),
   )
+
+  it.live("a server refuses a directory that it cannot use, and says why", () =>
+    Effect.gen(function* () {
+      const parent = yield* directory
+      const dataDirectory = join(parent, "file")
+      writeFileSync(dataDirectory, "")
+      const error = yield* Effect.flip(Effect.scoped(Raw.make({ dataDirectory })))
+      expect(error._tag).toBe("StoreError")
+      expect(error.message).toBe(
+        `the store could not create its directory: ${dataDirectory} is not a directory; use a directory that can be written`,
+      )
+    }).pipe(Effect.scoped),
+  )
+
+  it("errors of the system become messages for the user", () => {
+    const failed = (code: string) => PrivateFiles.problemWith("/data", Object.assign(new Error("x"), { code }))
+    expect(failed("EROFS")).toBe("/data is on a read-only file system; use a directory that can be written")
+    expect(failed("EACCES")).toContain("/data cannot be written by this user")
+    expect(failed("ENOSPC")).toContain("/data is on a disk that is full")
+    expect([failed("EIO"), PrivateFiles.problemWith("/data", "x")]).toEqual([undefined, undefined])
+  })
 
   it.live("database and weights are readable only by their user, even in an existing directory", () =>
     Effect.gen(function* () {

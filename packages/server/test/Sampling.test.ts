@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Either, Option } from "effect"
+import { Effect, Either, Option, TestClock } from "effect"
 import {
   Loss,
   Optimizer,
@@ -10,6 +10,7 @@ import {
   TensorData,
 } from "effect-tinker"
 import * as Local from "./support/Local.ts"
+import * as Raw from "./support/Raw.ts"
 
 const adam = Optimizer.adam({ learningRate: 0.3 })
 const codes = (text: string) => [...text].map((char) => char.charCodeAt(0))
@@ -236,5 +237,32 @@ describe("checkpoints", () => {
         expect((yield* Effect.flip(rest.getWeightsInfo(path)))._tag).toBe("NotFound")
       }),
     ),
+  )
+})
+
+describe("polls", () => {
+  it.effect("polls are held for a shorter time while there are many, so that others get their connections", () =>
+    Effect.gen(function* () {
+      const { model, post, session } = yield* Raw.make()
+      const id = yield* model(yield* session)
+      // Waits for number 1, which never arrives.
+      const { body } = yield* post("optim_step", Raw.step(id, 2))
+      const request = { request_id: body.request_id, allow_metadata_only: false }
+      let ended = 0
+      const polled = Effect.map(post("retrieve_future", request), ({ status }) => {
+        expect(status).toBe(408)
+        ended++
+      })
+      for (let i = 0; i < 1001; i++) yield* Effect.fork(polled)
+      yield* TestClock.adjust("4 seconds")
+      expect(ended).toBe(0)
+      yield* TestClock.adjust("1 second")
+      expect(ended).toBe(1)
+      yield* Effect.fork(polled)
+      yield* TestClock.adjust("5 seconds")
+      expect(ended).toBe(2)
+      yield* TestClock.adjust("20 seconds")
+      expect(ended).toBe(1002)
+    }).pipe(Effect.scoped),
   )
 })

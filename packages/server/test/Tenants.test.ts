@@ -29,6 +29,34 @@ const scene = ({ model, post, result, session }: Raw.Raw) =>
     return { mine, other, path, theirs: `${other}:train:0` }
   })
 
+describe("many keys", () => {
+  it.effect("keys are read once, when the server starts, however many requests there are", () => {
+    let reads = 0
+    const keys = Array.from({ length: 50 }, (_, i) => Redacted.make(`tml-${i}`))
+    const apiKeys = new Proxy(keys, {
+      get: (target, name) => {
+        if (/^\d+$/.test(String(name))) reads++
+        return Reflect.get(target, name)
+      },
+    })
+    return run(
+      ({ ask }) =>
+        Effect.gen(function* () {
+          expect(reads).toBeLessThanOrEqual(keys.length)
+          const before = reads
+          for (const [key, status] of [
+            ["tml-0", 200],
+            ["tml-49", 200],
+            ["tml-50", 401],
+          ] as const)
+            expect((yield* ask("GET", "checkpoints", undefined, { "x-api-key": key })).status).toBe(status)
+          expect(reads).toBe(before)
+        }),
+      { apiKeys },
+    )
+  })
+})
+
 describe("weights access token", () => {
   it.effect("a weights access token, given as key or JWT, grants access only to its owner's weights", () =>
     run(

@@ -87,13 +87,15 @@ describe("ModelHost", () => {
 })
 
 describe("Store and CheckpointFiles", () => {
-  it("Store fails with StoreError, CheckpointFiles with FileError", () => {
+  it("Store fails with StoreError, CheckpointFiles with FileError and DamagedFile", () => {
     expect(Store.open(undefined)).type.toBe<Effect.Effect<Store.Service, Store.StoreError, Scope.Scope>>()
     expect(Store.layer("directory")).type.toBe<Layer.Layer<Store.Store, Store.StoreError>>()
     expect(CheckpointFiles.directory("directory")).type.toBe<
       Effect.Effect<CheckpointFiles.Service, CheckpointFiles.FileError>
     >()
-    expect(CheckpointFiles.memory().read(["a", "b"])).type.toBe<Effect.Effect<Uint8Array, CheckpointFiles.FileError>>()
+    expect(CheckpointFiles.memory().read(["a", "b"], undefined)).type.toBe<
+      Effect.Effect<Uint8Array, CheckpointFiles.FileError | CheckpointFiles.DamagedFile>
+    >()
     expect(request.body).type.toBe<Uint8Array>()
   })
 })

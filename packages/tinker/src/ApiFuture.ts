@@ -56,8 +56,9 @@ export { TypeId }
 
 /**
  * The queue state of a request. `state` is the server's word (`active`, `paused_rate_limit`, `paused_capacity`, …), or
- * one of the client: `submitted` until the server reports a state, `unreachable` while polls fail, `paused_billing`
- * while billing blocks the account, `waiting_for_room` while a large result waits for others to be read.
+ * one of the client: `submitted` until the server reports a state, `unreachable` while polls fail, `paused_rate_limit`
+ * while they are throttled, `paused_billing` while billing blocks the account, `waiting_for_room` while a large result
+ * waits for others to be read.
  *
  * @since 0.1.0
  * @category models

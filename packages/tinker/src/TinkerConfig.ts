@@ -16,6 +16,7 @@ import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
 import * as BaseUrl from "./http/BaseUrl.ts"
+import * as Proxy from "./http/Proxy.ts"
 import { redactor } from "./internal/util/Redact.ts"
 import type { RetryPolicy } from "./RetryPolicy.ts"
 import { InvalidConfig } from "./TinkerError.ts"
@@ -56,6 +57,23 @@ export interface Service {
   readonly retryPolicy: Option.Option<RetryPolicy>
   /** The maximum size of a response in bytes, after decompression. */
   readonly maxResponseBytes: number
+  /** The HTTP proxies, used by HTTP clients that support them (`@effect-tinker/node`). */
+  readonly proxies: Proxy.Proxies
+}
+
+/**
+ * HTTP proxies by the scheme of the server, for `@effect-tinker/node`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface ProxyValues {
+  /** The URL of the proxy for https servers, `http://user:password@host:port` or with `https:`. */
+  readonly https?: Redacted.Redacted<string> | undefined
+  /** The URL of the proxy for http servers. The base URL must not be one of these: the proxy would see the key. */
+  readonly http?: Redacted.Redacted<string> | undefined
+  /** Servers that are reached directly: host names, which include all names below them, with an optional port; or `*`. */
+  readonly except?: ReadonlyArray<string> | undefined
 }
 
 /**
@@ -108,6 +126,8 @@ export interface Values {
   readonly attemptTimeout?: Duration.DurationInput | null | undefined
   readonly retryPolicy?: RetryPolicy | undefined
   readonly maxResponseBytes?: number | undefined
+  /** HTTP proxies; replaces those of the environment. `{}` uses none. */
+  readonly proxy?: ProxyValues | undefined
 }
 
 /**
@@ -125,6 +145,9 @@ const optionNames = {
   credentialCommand: "credentialCommand",
   cloudflareId: "cloudflareAccess.clientId",
   cloudflareSecret: "cloudflareAccess.clientSecret",
+  httpsProxy: "proxy.https",
+  httpProxy: "proxy.http",
+  exceptProxy: "proxy.except",
 }
 const variableNames: typeof optionNames = {
   baseUrl: "TINKER_BASE_URL",
@@ -132,6 +155,9 @@ const variableNames: typeof optionNames = {
   credentialCommand: "TINKER_CREDENTIAL_CMD",
   cloudflareId: "CLOUDFLARE_ACCESS_CLIENT_ID",
   cloudflareSecret: "CLOUDFLARE_ACCESS_CLIENT_SECRET",
+  httpsProxy: "HTTPS_PROXY",
+  httpProxy: "HTTP_PROXY",
+  exceptProxy: "NO_PROXY",
 }
 
 /**
@@ -214,6 +240,39 @@ const checkSecret = (setting: string, value: unknown): Either.Either<void, Inval
         }),
       )
 
+const parseProxy = (
+  setting: string,
+  proxy: Redacted.Redacted<string> | undefined,
+): Either.Either<Option.Option<Redacted.Redacted<string>>, InvalidConfig> =>
+  proxy === undefined
+    ? Either.right(Option.none())
+    : Either.mapBoth(Proxy.parse(proxy), {
+        onLeft: (problem) => new InvalidConfig({ setting, problem }),
+        onRight: Option.some,
+      })
+
+/** Validates the proxies. Refuses to send the key through a proxy in clear text. */
+const proxiesOf = (
+  { except = [], http, https }: ProxyValues,
+  baseUrl: BaseUrl.BaseUrl,
+  names: typeof optionNames,
+): Either.Either<Proxy.Proxies, InvalidConfig> =>
+  Either.gen(function* () {
+    yield* checkSecret(names.httpsProxy, https)
+    yield* checkSecret(names.httpProxy, http)
+    const proxies: Proxy.Proxies = {
+      https: yield* parseProxy(names.httpsProxy, https),
+      http: yield* parseProxy(names.httpProxy, http),
+      except: except.map((entry) => entry.trim()).filter((entry) => entry !== ""),
+    }
+    const url = new URL(baseUrl)
+    if (url.protocol === "http:" && Option.isSome(Proxy.select(proxies, url))) {
+      const problem = `the proxy would see the key, because ${names.baseUrl} is not https; use https, or add ${url.host} to ${names.exceptProxy}`
+      return yield* Either.left(new InvalidConfig({ setting: names.httpProxy, problem }))
+    }
+    return proxies
+  })
+
 const fromValues = (values: Values, names: typeof optionNames): Either.Either<Service, InvalidConfig> =>
   Either.gen(function* () {
     const baseUrl =
@@ -261,6 +320,7 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
         new InvalidConfig({ setting: "maxResponseBytes", problem: "must be a positive integer" }),
       )
     }
+    const proxies = yield* proxiesOf(values.proxy ?? {}, baseUrl, names)
     const tenant = Option.fromNullable(values.tenant)
     const tenantProblem = Option.flatMap(tenant, problemWithTenant)
     if (Option.isSome(tenantProblem)) {
@@ -284,6 +344,7 @@ const fromValues = (values: Values, names: typeof optionNames): Either.Either<Se
       attemptTimeout,
       retryPolicy: Option.fromNullable(values.retryPolicy),
       maxResponseBytes,
+      proxies,
     }
   })
 
@@ -361,6 +422,10 @@ const list = (text: string | undefined): ReadonlyArray<string> =>
     .map((part) => part.trim())
     .filter((part) => part !== "")
 
+/** Reads a variable of many programs, whose name in lower case takes precedence. */
+const shared = (name: string) =>
+  Config.map(Config.all([secret(name.toLowerCase()), secret(name)]), ([lower, upper]) => lower ?? upper)
+
 const environment = Config.all({
   baseUrl: variable("TINKER_BASE_URL"),
   apiKey: secret("TINKER_API_KEY"),
@@ -372,6 +437,9 @@ const environment = Config.all({
   featureGates: variable("TINKER_FEATURE_GATES"),
   cloudflareId: secret("CLOUDFLARE_ACCESS_CLIENT_ID"),
   cloudflareSecret: secret("CLOUDFLARE_ACCESS_CLIENT_SECRET"),
+  httpsProxy: shared("HTTPS_PROXY"),
+  httpProxy: shared("HTTP_PROXY"),
+  noProxy: shared("NO_PROXY"),
   home: variable("HOME"),
   userProfile: variable("USERPROFILE"),
 })
@@ -478,6 +546,11 @@ export const fromEnvironment = (settings: Overrides = {}): Effect.Effect<Service
       telemetry,
       logLevel,
       featureGates: list(env.featureGates),
+      proxy: {
+        https: env.httpsProxy,
+        http: env.httpProxy,
+        except: [...(env.noProxy === undefined ? [] : Redacted.value(env.noProxy).split(/[\s,]+/)), ...Proxy.loopback],
+      },
     }
     const given = Object.entries(overrides).filter(([, value]) => value !== undefined)
     const pick = (option: keyof Values, name: keyof typeof optionNames) =>
@@ -488,6 +561,9 @@ export const fromEnvironment = (settings: Overrides = {}): Effect.Effect<Service
       credentialCommand: pick("credentialCommand", "credentialCommand"),
       cloudflareId: pick("cloudflareAccess", "cloudflareId"),
       cloudflareSecret: pick("cloudflareAccess", "cloudflareSecret"),
+      httpsProxy: pick("proxy", "httpsProxy"),
+      httpProxy: pick("proxy", "httpProxy"),
+      exceptProxy: pick("proxy", "exceptProxy"),
     }
     return yield* fromValues({ ...fromVariables, ...Object.fromEntries(given) }, names)
   })

@@ -224,7 +224,8 @@ describe("waiting for a result", () => {
         ["active", false, 40_000],
         ["paused_capacity", true, 80_000],
         ["unreachable", true, 80_000],
-        ["paused_billing", true, 80_020],
+        ["paused_rate_limit", true, 80_020],
+        ["paused_billing", true, 87_020],
       ])
     }).pipe(
       Effect.provide(
@@ -233,6 +234,7 @@ describe("waiting for a result", () => {
             tryAgain("active"),
             tryAgain("paused_capacity", "no room"),
             { status: 502, body: { detail: "bad gateway" } },
+            { status: 429, headers: { "retry-after": "7" }, body: { detail: "slow down" } },
             { status: 402, body: { detail: "pay" } },
             { body: {} },
           ],

@@ -37,12 +37,33 @@ class Blocks {
   }
 }
 
-/** Starts to measure the scripts whose address passes the filter. */
-export const start = (isMeasured: (url: string) => boolean): Coverage => {
+/**
+ * Returns whether an offset in a bundle of esbuild is in a module whose path passes the filter. A comment with the path
+ * precedes each module.
+ */
+export const modulesOf = (bundle: string, isIncluded: (path: string) => boolean): ((offset: number) => boolean) => {
+  const starts = Array.from(bundle.matchAll(/^\/\/ (\S+\.\w+)$/gm), ({ 1: path = "", index }) => ({
+    index,
+    isIn: isIncluded(path),
+  }))
+  return (offset) => starts.findLast(({ index }) => index <= offset)?.isIn === true
+}
+
+/**
+ * Starts to measure the functions of scripts that pass the filters; the second is asked once for each function. Without
+ * it, code of libraries that happens to run for the first time looks like progress.
+ */
+export const start = (isScript: (url: string) => boolean, isMeasured: (offset: number) => boolean): Coverage => {
   const session = new Session()
   session.connect()
   const known = new Set<string>()
   const all = new Blocks()
+  const filtered = new Map<number, boolean>()
+  const passes = (offset: number): boolean => {
+    const passed = filtered.get(offset) ?? isMeasured(offset)
+    filtered.set(offset, passed)
+    return passed
+  }
   // The inspector of the own thread answers before `post` returns.
   session.post("Profiler.enable")
   session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: true })
@@ -51,8 +72,11 @@ export const start = (isMeasured: (url: string) => boolean): Coverage => {
       const blocks: Array<string> = []
       session.post("Profiler.takePreciseCoverage", (error, taken) => {
         if (error !== null) return
-        for (const { functions, scriptId, url } of taken.result)
-          if (isMeasured(url)) for (const one of functions) blocks.push(...all.ran(scriptId, one))
+        for (const { functions, scriptId, url } of taken.result) {
+          if (!isScript(url)) continue
+          for (const one of functions)
+            if (passes(one.ranges[0]?.startOffset ?? 0)) blocks.push(...all.ran(scriptId, one))
+        }
       })
       return blocks.filter((block) => !known.has(block))
     },

@@ -1,13 +1,13 @@
 /** The decoders of everything that comes from the wire or from a file. None may throw, whatever the bytes are. */
 import { gzipSync } from "node:zlib"
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Safetensors } from "@effect-tinker/engine"
 import { FileJournal } from "@effect-tinker/node"
 import { ChatTemplate, ExactJson, TokenizerBackend } from "@effect-tinker/tokenizer"
-import { NodeContext } from "@effect/platform-node"
-import { ConfigProvider, Effect, Either, Layer, ManagedRuntime, Option, Redacted, Schema, Stream } from "effect"
+import { FileSystem, Path } from "@effect/platform"
+import { Chunk, ConfigProvider, Effect, Either, Layer, Option, Redacted, Schema, Stream } from "effect"
 import { Archive, Checkpoint, SampleResult, TinkerConfig, TrainingResult } from "effect-tinker"
 import * as Credentials from "effect-tinker/Credentials"
 import * as Host from "effect-tinker/http/Host"
@@ -16,6 +16,9 @@ import * as Api from "effect-tinker/protocol/Api"
 import * as PassRequest from "effect-tinker/protocol/PassRequest"
 import * as Futures from "effect-tinker/protocol/schemas/Futures"
 import * as SamplerHandle from "effect-tinker/SamplerHandle"
+import * as JournalFrames from "../../../packages/node/src/internal/JournalFrames.js"
+import { TarReader } from "../../../packages/tinker/src/internal/files/Tar.js"
+import * as MemoryFiles from "./MemoryFiles.ts"
 import { model } from "./Model.ts"
 
 export interface Target {
@@ -54,29 +57,59 @@ const header = (name: string, size: number): Buffer => {
 
 const tar = Buffer.concat([header("a.txt", 3), Buffer.from("abc".padEnd(512, "\u0000")), Buffer.alloc(1024)])
 
-const files = ManagedRuntime.make(NodeContext.layer)
+const path = Effect.runSync(Effect.provide(Path.Path, Path.layer))
 
 const unpack = (bytes: Uint8Array) =>
-  Effect.acquireUseRelease(
-    Effect.sync(() => mkdtempSync(join(home, "archive-"))),
-    (directory) =>
-      Archive.unpack(Stream.make(bytes), join(directory, "out"), { maxBytes: 2 ** 20, maxEntries: 20 }).pipe(
-        Effect.provide(files),
-      ),
-    (directory) => Effect.promise(async () => (await import("node:fs/promises")).rm(directory, { recursive: true })),
+  Archive.unpack(Stream.make(bytes), "/archive/out", { maxBytes: 2 ** 20, maxEntries: 20 }).pipe(
+    Effect.provideService(FileSystem.FileSystem, MemoryFiles.make("/archive")),
+    Effect.provideService(Path.Path, path),
   )
+
+/** Corrects the checksums of headers, without which a changed header is never read further. */
+const repaired = (bytes: Uint8Array): Uint8Array => {
+  const copy = Buffer.from(bytes)
+  for (let at = 0; at + 512 <= copy.length; at += 512) {
+    const block = copy.subarray(at, at + 512)
+    if (at > 0 && block.toString("latin1", 257, 262) !== "ustar") continue
+    block.fill(" ", 148, 156)
+    const sum = block.reduce((total, byte) => total + byte, 0)
+    block.write(`${sum.toString(8).padStart(6, "0")}\u0000 `, 148)
+  }
+  return copy
+}
+
+/** Reads entries; most inputs end here, and need no stream. */
+const readTar = (bytes: Uint8Array): Either.Either<number, unknown> => {
+  const reader = new TarReader((entry, detail) => `${entry}: ${detail}`)
+  const fed = reader.feed(Chunk.of(bytes))
+  const { ended = reader.end().ended } = fed
+  return Either.map(ended ?? Either.void, () => fed.values.length)
+}
+
+/** Reads the archive as it is, and with right checksums. Unpacks what can be read. */
+const tarFile = (bytes: Uint8Array) =>
+  Effect.suspend(() => {
+    const right = repaired(bytes)
+    return Effect.flatMap(Effect.zipRight(Effect.ignore(readTar(bytes)), readTar(right)), () => unpack(right))
+  })
 
 // Journals
 
-const journalPath = join(home, "journal")
+/** Reads what a journal file contains, as it is read when a journal is opened. */
+const journalFile = (bytes: Buffer) =>
+  Either.flatMap(JournalFrames.read(bytes), ({ places }) => Either.all(places.map(JournalFrames.decode)))
 
-const journal = (bytes: Uint8Array) =>
-  Effect.scoped(
-    Effect.suspend(() => {
-      writeFileSync(journalPath, bytes)
-      return Effect.flatMap(FileJournal.make(journalPath), ({ read }) => read)
-    }),
-  )
+/** A journal with one entry, whose checksums are right: a record and a request with a zero byte between them. */
+const journalOf = (bytes: Buffer): Buffer => {
+  const at = bytes.indexOf(0)
+  const [record, request] = at < 0 ? [bytes, Buffer.alloc(0)] : [bytes.subarray(0, at), bytes.subarray(at + 1)]
+  return Buffer.concat([JournalFrames.preamble, ...JournalFrames.whole({ offset: 0, end: 0, record, request })])
+}
+
+const journal = either((bytes) => {
+  const buffer = Buffer.from(bytes)
+  return Either.all([Either.right(journalFile(buffer)), journalFile(journalOf(buffer))])
+})
 
 /** The bytes of a real journal. */
 const journalSeed = await Effect.runPromise(
@@ -189,9 +222,12 @@ const safetensors = Either.getOrElse(
 const jwt = `eyJhbGciOiJIUzI1NiJ9.${Buffer.from('{"exp":4102444800,"iat":1}').toString("base64url")}.c2lnbmF0dXJl`
 
 export const targets: Readonly<Record<string, Target>> = {
-  tar: { decode: unpack, seeds: [tar] },
+  tar: { decode: tarFile, seeds: [tar] },
   gzip: { decode: unpack, seeds: [gzipSync(tar)] },
-  journal: { decode: journal, seeds: [journalSeed] },
+  journal: {
+    decode: journal,
+    seeds: [journalSeed, bytesOf('{"_tag":"Settled","seq":3,"succeeded":true}\u0000{"path":"a","contentType":"b"}\nx')],
+  },
   sse: {
     decode: (bytes) => Stream.runCollect(Sse.decode({ maxEventBytes: 1000 })(Stream.make(bytes, bytes))),
     seeds: [bytesOf('id: 1\nevent: message\nretry: 10\ndata: {"a":1}\n\n: comment\r\ndata: x\r\n\r\n')],

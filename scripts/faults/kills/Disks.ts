@@ -1,6 +1,9 @@
 /** Runs the program under bad conditions, and damages what processes left on disk. */
-import { Console, Effect } from "effect"
-import type { Bundles } from "../lab/Bundles.ts"
+import { Console, Effect, Option } from "effect"
+import { type Bundles, model } from "../lab/Bundles.ts"
+import * as Child from "../lab/Child.ts"
+import { directory } from "../lab/Directory.ts"
+import { keyVariable, type ServerSettings } from "../program/Settings.ts"
 import type { Row } from "../results/Results.ts"
 import * as Experiment from "../seeds/Experiment.ts"
 import * as Invariants from "../seeds/Invariants.ts"
@@ -111,6 +114,32 @@ const runCase = (bundles: Bundles, one: Case, reference: Observation): Effect.Ef
     return { ...base, outcome: found.length === 0 ? good : `failed: ${found.join("; ").slice(0, 500)}` }
   })
 
+/** Starts a server on a read-only data directory, which it has to refuse. */
+const readOnlyServer = (bundles: Bundles): Effect.Effect<Row> =>
+  Effect.gen(function* () {
+    const base = {
+      id: "disks data directory on a read-only disk",
+      promise: "A server on a read-only disk does not start, and says why.",
+      tried: "data directory on a read-only disk",
+      command: "pnpm faults:kills --only disks",
+    }
+    if (!Conditions.canMount) return { ...base, outcome: "not tried: this system does not allow mounts" }
+    const dataDirectory = yield* directory
+    const settings: ServerSettings = { dataDirectory, model, parallel: true, jwt: false, snapshotEvery: 2 }
+    const child = yield* Child.run({
+      program: bundles.server,
+      args: [JSON.stringify(settings)],
+      env: { [keyVariable]: Experiment.newKey() },
+      conditions: Conditions.readOnly(dataDirectory),
+    })
+    const end = yield* Effect.timeoutOption(child.ended, "30 seconds")
+    const isRefused = Option.contains(end, 1) && child.stderr().includes("is on a read-only file system")
+    return {
+      ...base,
+      outcome: isRefused ? "refused: StoreError, exit code 1" : `failed: ${child.stderr().slice(-300) || String(end)}`,
+    }
+  }).pipe(Effect.scoped)
+
 /** Runs all cases and returns a row for each. */
 export const run = (bundles: Bundles): Effect.Effect<ReadonlyArray<Row>> =>
   Effect.gen(function* () {
@@ -121,8 +150,8 @@ export const run = (bundles: Bundles): Effect.Effect<ReadonlyArray<Row>> =>
       rows.push(row)
       yield* Console.log(`${one.name}: ${row.outcome}`)
     }
-    for (const damage of [Damage.journal, Damage.data]) {
-      const row = yield* damage(bundles)
+    for (const special of [readOnlyServer, Damage.journal, Damage.data]) {
+      const row = yield* special(bundles)
       rows.push(row)
       yield* Console.log(`${row.tried}: ${row.outcome}`)
     }

@@ -14,9 +14,15 @@ export const sharedOwner = "local"
 
 const ownerOfKey = (key: string): string => `key-${digest(key).toString("hex").slice(0, 16)}`
 
+/** Hashes the accepted keys, once: a server with a thousand keys would otherwise hash them all for every request. */
+export const hashesOf = (keys: ReadonlyArray<Redacted.Redacted<string>>): ReadonlyArray<Uint8Array> =>
+  keys.map((key) => digest(Redacted.value(key)))
+
 /** Compares with every key, in constant time. */
-const isKnown = ({ settings }: Core, key: string): boolean =>
-  settings.apiKeys.reduce((known, one) => timingSafeEqual(digest(Redacted.value(one)), digest(key)) || known, false)
+export const isKnown = (keyHashes: ReadonlyArray<Uint8Array>, key: string): boolean => {
+  const hash = digest(key)
+  return keyHashes.reduce((known, one) => timingSafeEqual(one, hash) || known, false)
+}
 
 export const sign = (secret: Uint8Array, text: string): string =>
   createHmac("sha256", secret).update(text).digest("base64url")
@@ -66,8 +72,8 @@ export const ownerOf = (core: Core, credential: string | undefined, now: number)
     const owner = ownerOfToken(core, credential, now)
     if (owner !== undefined) return owner
   }
-  if (core.settings.apiKeys.length === 0) return sharedOwner
-  return credential !== undefined && isKnown(core, credential) ? ownerOfKey(credential) : undefined
+  if (core.keyHashes.length === 0) return sharedOwner
+  return credential !== undefined && isKnown(core.keyHashes, credential) ? ownerOfKey(credential) : undefined
 }
 
 export const credentialOf = (headers: Readonly<Record<string, string | undefined>>): string | undefined =>

@@ -7,6 +7,7 @@ import { randomInt } from "node:crypto"
 import type * as ModelHost from "../ModelHost.ts"
 import type { Call } from "./Call.ts"
 import { baseModelOf, type Core } from "./Core.ts"
+import { weightsOf } from "./Models.ts"
 import * as Owned from "./Owned.ts"
 import { bad, Refusal } from "./Refusal.ts"
 import type { SamplerRow } from "./State.ts"
@@ -28,7 +29,7 @@ export const sourceOf = (core: Core, call: Call, model: string): Effect.Effect<S
         status: 404,
         detail: `model: "${name}" is not served; available models: ${core.host.models.map(({ name }) => name).join(", ")}`,
       })
-    return { base, weights: row === undefined ? undefined : { file: row.file, config: row.config } }
+    return { base, weights: row === undefined ? undefined : weightsOf(row) }
   })
 
 type ChatRequest = typeof Wire.ChatRequest.Type

@@ -21,6 +21,8 @@ export interface Core {
   /** The scope of the server; background work stops when it closes. */
   readonly scope: Scope.Scope
   readonly secrets: Secrets
+  /** The hashes of the accepted keys; none if every key is accepted. */
+  readonly keyHashes: ReadonlyArray<Uint8Array>
 }
 
 /** Finds a base model by name. */

@@ -10,7 +10,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs"
 import { hostname } from "node:os"
 import { join } from "node:path"
 import host from "node:process"
-import { ensureFile, fileMode } from "./PrivateFiles.ts"
+import { ensureFile, fileMode, problemWith } from "./PrivateFiles.ts"
 
 /** Reports that the lock could not be taken. */
 export class LockError extends Data.TaggedError("LockError")<{ readonly message: string }> {}
@@ -60,9 +60,7 @@ const lockError = (directory: string, cause: unknown): LockError =>
     message:
       cause instanceof Error && Reflect.get(cause, "code") === "SQLITE_BUSY"
         ? `${directory} is in use by ${holderOf(directory)}; stop that server or use another directory`
-        : cause instanceof Error
-          ? cause.message
-          : String(cause),
+        : (problemWith(directory, cause) ?? (cause instanceof Error ? cause.message : String(cause))),
   })
 
 /** Locks a data directory until the scope closes; fails at once if another server uses it. */

@@ -5,7 +5,7 @@ import * as Either from "effect/Either"
 import * as Schema from "effect/Schema"
 import * as Checkpoint from "effect-tinker/Checkpoint"
 import { randomUUID } from "node:crypto"
-import type { FileError } from "../CheckpointFiles.ts"
+import type { DamagedFile, FileError } from "../CheckpointFiles.ts"
 import type { HostError } from "../ModelHost.ts"
 import type { StoreError } from "../Store.ts"
 import type { Core } from "./Core.ts"
@@ -20,6 +20,8 @@ import {
   type Payload,
   type Session,
   type SessionRow,
+  type Weights,
+  type WeightsFile,
 } from "./State.ts"
 
 export const weightsKey = (file: string): ReadonlyArray<string> => ["weights", file]
@@ -38,6 +40,7 @@ export const result = <A, I>(schema: Schema.Schema<A, I>, value: A): Payload => 
 export const modelRow = ({
   lane: _lane,
   lastRequest: _at,
+  lostBecause: _because,
   state: _state,
   updates: _updates,
   ...row
@@ -62,9 +65,10 @@ export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<v
   Effect.gen(function* () {
     if (!core.store.durable || model.state !== "ready") return
     const bytes = yield* core.host.save(model.id, true)
-    yield* core.files.write(snapshotKey(model.id, seq), bytes)
+    const checksum = yield* core.files.write(snapshotKey(model.id, seq), bytes)
     const before = model.snapshot
     model.snapshot = seq
+    model.snapshotChecksum = checksum
     model.updates = 0
     yield* core.store.put("model", model.id, modelRow(model))
     yield* dropBodies(core, model)
@@ -75,10 +79,11 @@ export const snapshot = (core: Core, model: Model, seq: number): Effect.Effect<v
   )
 
 /** Creates the adapter from its snapshot. */
-export const restoreSnapshot = (core: Core, model: Model): Effect.Effect<void, HostError | FileError> =>
+export const restoreSnapshot = (core: Core, model: Model): Effect.Effect<void, HostError | FileError | DamagedFile> =>
   Effect.gen(function* () {
+    const bytes = yield* core.files.read(snapshotKey(model.id, model.snapshot), model.snapshotChecksum)
     yield* core.host.create(model.id, model.config)
-    yield* core.host.restore(model.id, yield* core.files.read(snapshotKey(model.id, model.snapshot)), true)
+    yield* core.host.restore(model.id, bytes, true)
   })
 
 /** Checks that a checkpoint name is valid as part of a path. */
@@ -147,18 +152,14 @@ export interface SaveOptions {
 /** Identifies the request that saves a checkpoint. */
 export const savedBy = (model: Model, seqId: number): string => `${model.id} ${seqId}`
 
-/** Writes the weights of a model to a new file. */
-export const writeWeights = (
-  core: Core,
-  model: Model,
-  optimizer: boolean,
-): Effect.Effect<{ readonly file: string; readonly size: number }, HostError | Refusal> =>
-  Effect.gen(function* () {
-    const bytes = yield* core.host.save(model.id, optimizer)
-    const file = randomUUID()
-    yield* Effect.mapError(core.files.write(weightsKey(file), bytes), storageFailure)
-    return { file, size: bytes.length }
+/** Writes weights to a new file. */
+export const writeWeights = (core: Core, bytes: Uint8Array): Effect.Effect<WeightsFile, Refusal> => {
+  const file = randomUUID()
+  return Effect.mapBoth(core.files.write(weightsKey(file), bytes), {
+    onFailure: storageFailure,
+    onSuccess: (checksum) => ({ file, checksum }),
   })
+}
 
 /** Stores a training run for copied weights. It was never trained here, but can be looked up like any other. */
 export const storeCopiedRun = (
@@ -229,7 +230,8 @@ export const saveCheckpoint = (
     const before = core.state.checkpoints.get(pathOf(model.id, kind, name))
     // The process was killed after the checkpoint was stored, but before the result was.
     if (before?.savedBy === savedBy(model, options.seqId)) return before
-    const { file, size } = yield* writeWeights(core, model, kind === "training")
+    const bytes = yield* core.host.save(model.id, kind === "training")
+    const written = yield* writeWeights(core, bytes)
     const createdAt = yield* Clock.currentTimeMillis
     const row: CheckpointRow = {
       path: pathOf(model.id, kind, name),
@@ -238,22 +240,43 @@ export const saveCheckpoint = (
       kind,
       name,
       createdAt,
-      size,
+      size: bytes.length,
       config: model.config,
       optimizerConfig: model.optimizerConfig,
       userMetadata: options.userMetadata,
       sessionId: model.sessionId,
       public: false,
       expiresAt: options.ttlSeconds === undefined ? undefined : createdAt + options.ttlSeconds * 1000,
-      file,
+      ...written,
       savedBy: savedBy(model, options.seqId),
     }
     yield* storeCheckpoint(core, row)
     return row
   })
 
-export const readWeights = (core: Core, file: string): Effect.Effect<Uint8Array, Refusal> =>
-  Effect.mapError(core.files.read(weightsKey(file)), storageFailure)
+/** Returns what a sampler of the checkpoint needs. */
+export const weightsOf = ({ checksum, config, file, path }: CheckpointRow): Weights => ({
+  file,
+  checksum,
+  config,
+  of: path,
+})
+
+/** Reads weights that `name` describes to the caller. Damaged ones are refused, and a retry would not help. */
+export const readWeights = (
+  core: Core,
+  { checksum, file }: WeightsFile,
+  name: string,
+): Effect.Effect<Uint8Array, Refusal> =>
+  Effect.catchTags(core.files.read(weightsKey(file), checksum), {
+    FileError: storageFailure,
+    DamagedFile: ({ message }) =>
+      new Refusal({
+        status: 500,
+        detail: `The weights of ${name} cannot be used: ${message}`,
+        headers: { "x-should-retry": "false" },
+      }),
+  })
 
 /** Refuses all unfinished futures with 410. */
 const settleAll = (core: Core, futures: Iterable<Future>, detail: string): Effect.Effect<void> =>

@@ -285,15 +285,16 @@ const saveWeightsForSampler: Prepare = (core, call) =>
     const run =
       path === undefined
         ? Effect.gen(function* () {
-            const { file } = yield* Models.writeWeights(core, model, false)
+            const written = yield* Models.writeWeights(core, yield* core.host.save(model.id, false))
+            const id = `${model.sessionId}:sample:${samplingSessionSeqId ?? 0}`
             const sampler = yield* makeSampler(core, {
-              id: `${model.sessionId}:sample:${samplingSessionSeqId ?? 0}`,
+              id,
               owner: model.owner,
               sessionId: model.sessionId,
               hash: `${model.id} ${input.seqId}`,
               baseModel: model.config.baseModel,
               modelPath: undefined,
-              weights: { file, config: model.config },
+              weights: { ...written, config: model.config, of: id },
               clients: 0,
             })
             return savedForSampler({ samplingSessionId: Option.some(sampler.id) })
@@ -327,7 +328,7 @@ const loadWeights: Prepare = (core, call) =>
       model,
       seq: input.seqId,
       hash: bodyHash(call),
-      run: Models.readWeights(core, row.file).pipe(
+      run: Models.readWeights(core, row, row.path).pipe(
         Effect.flatMap((weights) => core.host.restore(model.id, weights, input.optimizer)),
         // The client may delete the checkpoint as soon as it has the result.
         Effect.zipRight(Models.snapshot(core, model, input.seqId)),

@@ -34,6 +34,7 @@ export const model = (core: Core, caller: Caller, id: string): Effect.Effect<Mod
   Effect.flatMap(own(caller, core.state.models.get(id), `Model ${id}`), (model) => {
     if (model.sessionId === "") return refuse(404, `${id} is a copy of weights, not a model in training`)
     return Effect.flatMap(session(core, caller, model.sessionId), () => {
+      if (model.lostBecause !== undefined) return refuse(404, `Model ${id} was lost: ${model.lostBecause}`)
       if (model.state === "unloaded") return refuse(404, `Model ${id} was unloaded`)
       model.lastRequest = caller.now
       return Effect.succeed(model)

@@ -4,6 +4,22 @@ import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from "node:fs"
 export const fileMode = 0o600
 export const directoryMode = 0o700
 
+/** What a user can do about errors of the system. */
+const advice: Readonly<Record<string, string>> = {
+  EROFS: "is on a read-only file system",
+  EACCES: "cannot be written by this user",
+  EPERM: "cannot be written by this user",
+  ENOTDIR: "is not a directory",
+  EEXIST: "is not a directory",
+  ENOSPC: "is on a disk that is full",
+}
+
+/** Describes why a directory cannot be used, for an error of the system that a user can do something about. */
+export const problemWith = (directory: string, cause: unknown): string | undefined => {
+  const problem = cause instanceof Error ? advice[String(Reflect.get(cause, "code"))] : undefined
+  return problem === undefined ? undefined : `${directory} ${problem}; use a directory that can be written`
+}
+
 /** Creates a directory if it does not exist. The mode of an existing one is the user's choice and stays. */
 export const ensureDirectory = (path: string): void => void mkdirSync(path, { recursive: true, mode: directoryMode })
 

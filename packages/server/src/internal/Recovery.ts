@@ -124,10 +124,10 @@ const recoverModel = (core: Core, model: Model, rows: ReadonlyArray<StoredFuture
     Effect.catchAll((error) =>
       Effect.gen(function* () {
         yield* Effect.logError(`failed to restore ${model.id}: ${error.message}`)
+        model.lostBecause = `it could not be restored after a server restart: ${error.message}`
         for (const row of rows) {
           const future = core.state.futures.get(row.id) ?? futureOf(core, row)
-          if (future.status !== "done")
-            yield* giveUp(core, future, "the model could not be restored after a server restart")
+          if (future.status !== "done") yield* giveUp(core, future, `Model ${model.id} was lost: ${model.lostBecause}`)
         }
         yield* Models.dropModel(core, model)
       }),

@@ -49,7 +49,7 @@ export const openSampler = (
         const adapter =
           weights === undefined
             ? undefined
-            : { config: weights.config, weights: yield* readWeights(core, weights.file) }
+            : { config: weights.config, weights: yield* readWeights(core, weights, weights.of ?? weights.file) }
         yield* core.host.openSampler(key, baseModel, adapter)
       }).pipe(Effect.tapError(() => Effect.sync(() => core.state.openSamplers.delete(key)))),
     )

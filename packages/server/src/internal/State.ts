@@ -126,19 +126,32 @@ export interface ModelRow {
   projectId?: string | undefined
   /** The last sequence number that the snapshot covers; -1 if there is no snapshot. */
   snapshot: number
+  /** The checksum of the snapshot; undefined if an older version wrote it. */
+  snapshotChecksum?: string | undefined
 }
 
 export interface Model extends ModelRow {
   readonly lane: Lane
   lastRequest: number
   state: "creating" | "ready" | "unloaded"
+  /** Why the model could not be restored at a start. */
+  lostBecause?: string
   updates: number
 }
 
-/** Weights in a file whose name is never reused. */
-export interface Weights {
+/** A file of weights. A new one for every save, so that open samplers of an older save keep working. */
+export interface WeightsFile {
+  /** A name that is never reused. */
   readonly file: string
+  /** Undefined if the file is in memory, or if an older version wrote it. */
+  readonly checksum?: string | undefined
+}
+
+/** The weights of a sampler. */
+export interface Weights extends WeightsFile {
   readonly config: AdapterConfig
+  /** The checkpoint or sampler that they belong to; undefined if an older version wrote this. */
+  readonly of?: string | undefined
 }
 
 export interface SamplerRow {
@@ -162,7 +175,7 @@ export interface Sampler extends SamplerRow {
   more: Deferred.Deferred<void>
 }
 
-export interface CheckpointRow {
+export interface CheckpointRow extends WeightsFile {
   readonly path: string
   readonly owner: string
   readonly trainingRunId: string
@@ -176,8 +189,6 @@ export interface CheckpointRow {
   readonly sessionId: string
   public: boolean
   expiresAt: number | undefined
-  /** A new file for every save, so that open samplers of an older save keep working. */
-  readonly file: string
   /** The request that saved the checkpoint. If it is repeated after a crash, it finds that it is already done. */
   readonly savedBy?: string | undefined
 }
@@ -196,6 +207,8 @@ export interface State {
   readonly activeCompletions: Map<string, number>
   /** The size of all jobs that have not run. */
   queuedBytes: number
+  /** Number of polls that wait for a result. */
+  heldPolls: number
   /** Number of queued and running samples of each owner. */
   readonly sampling: Map<string, number>
   finished: number
@@ -214,6 +227,7 @@ export const emptyState = (): State => ({
   openSamplers: new Map(),
   activeCompletions: new Map(),
   queuedBytes: 0,
+  heldPolls: 0,
   sampling: new Map(),
   finished: 0,
   cachedResults: [],

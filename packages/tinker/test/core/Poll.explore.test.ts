@@ -218,6 +218,22 @@ const outcomeAfter = (before: World, after: World, response: PollResponse): Core
   }
 }
 
+/** The state that a caller must see after a response that does not end the poll. */
+const shownAfter = (response: PollResponse): string | undefined => {
+  switch (response._tag) {
+    case "Unreachable":
+      return stateText(response.isRateLimited ? "paused_rate_limit" : "unreachable", response.reason)
+    case "Unreadable":
+      return stateText("unreachable", response.reason)
+    case "BillingPaused":
+      return stateText("paused_billing", response.reason)
+    case "Pending":
+      return stateText(response.state, response.reason)
+    default:
+      return undefined
+  }
+}
+
 const checkResponse = (before: World, after: World, response: PollResponse): string | undefined => {
   const expected = outcomeAfter(before, after, response)
   if (after.completed[0] !== expected) return `ends as ${after.completed[0]} and not as ${expected}`
@@ -230,6 +246,9 @@ const checkResponse = (before: World, after: World, response: PollResponse): str
   const patience =
     response._tag === "BillingPaused" ? Number.POSITIVE_INFINITY : after.newsAt + stalledAfter - after.now
   const pause = Math.min(pauseAfter(before, response) ?? Number.NaN, patience)
+  const shown = shownAfter(response)
+  // A large result waits for room, which is shown instead.
+  if (shown !== undefined && after.room === "none" && after.shown !== shown) return `shows ${after.shown}, not ${shown}`
   if (pause === 0) return after.isAsked || after.room !== "none" ? undefined : "does not poll at once"
   return after.timer === after.now + pause ? undefined : `waits until ${after.timer}, not for ${pause}`
 }
@@ -418,6 +437,7 @@ describe("Poll mutants", () => {
 
   const ruleMutants: Readonly<Record<keyof Core.Rules, Partial<Core.Rules>>> = {
     retryDelay: { retryDelay: () => 20 },
+    queueState: { queueState: () => "unreachable" },
     isUnreadableOver: { isUnreadableOver: () => false },
     pendingDelay: { pendingDelay: (_took, instants) => 5 * 2 ** instants },
     isNews: { isNews: () => true },
@@ -455,6 +475,7 @@ describe("Poll mutants", () => {
         retryDelay: (response, failures) => Poll.rules.retryDelay({ ...response, retryAfter: undefined }, failures),
       }),
     ],
+    ["rule queueState, always throttled", using({ queueState: () => "paused_rate_limit" })],
     ["rule isUnreadableOver, at once", using({ isUnreadableOver: () => true })],
     ["rule isUnreadableOver, without a limit in time", using({ isUnreadableOver: ({ misfits }) => misfits > 3 })],
     [

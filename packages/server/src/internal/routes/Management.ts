@@ -188,13 +188,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
         ])
         yield* Models.checkTtl(ttlSeconds)
         const trainingRunId = `copy-${randomUUID()}`
-        const file = randomUUID()
-        yield* Effect.mapError(
-          Effect.flatMap(core.files.read(Models.weightsKey(row.file)), (bytes) =>
-            core.files.write(Models.weightsKey(file), bytes),
-          ),
-          Models.storageFailure,
-        )
+        const written = yield* Models.writeWeights(core, yield* Models.readWeights(core, row, row.path))
         const path = Models.pathOf(trainingRunId, row.kind, row.name)
         yield* Models.storeCopiedRun(core, trainingRunId, row, call, destinationProjectId)
         yield* Models.storeCheckpoint(
@@ -208,7 +202,7 @@ const checkpoints = (core: Core): ReadonlyArray<Route> => [
             createdAt: call.now,
             public: false,
             expiresAt: ttlSeconds === undefined ? undefined : call.now + ttlSeconds * 1000,
-            file,
+            ...written,
           },
           "checkpoint_copied",
         )
@@ -234,7 +228,7 @@ const signedUrl = ({ secrets, settings }: Core, { now, request }: Call, what: st
 const expiry = ({ now }: Call): DateTime.Utc => time(now + urlLifetime)
 
 const exported = (core: Core, row: CheckpointRow): Effect.Effect<ReadonlyArray<File>, Refusal> =>
-  Effect.flatMap(Models.readWeights(core, row.file), (weights) =>
+  Effect.flatMap(Models.readWeights(core, row, row.path), (weights) =>
     Effect.mapError(core.host.files(row.config, weights), ({ message }) => bad("path", message)),
   )
 

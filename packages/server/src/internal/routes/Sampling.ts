@@ -18,7 +18,7 @@ import { type Call, json, read, type Route, route } from "../Call.ts"
 import * as Canonical from "../Canonical.ts"
 import { baseModelOf, type Core } from "../Core.ts"
 import * as Futures from "../Futures.ts"
-import { storageFailure } from "../Models.ts"
+import { storageFailure, weightsOf } from "../Models.ts"
 import * as Owned from "../Owned.ts"
 import { bad, Refusal, refuse } from "../Refusal.ts"
 import { makeSampler, sampleJob, samplerRow } from "../Samplers.ts"
@@ -41,8 +41,8 @@ const sourceOf = (
         )
       return { baseModel: base.name, modelPath: undefined, weights: undefined }
     }
-    const { config, file, path } = yield* Owned.checkpoint(core, call, modelPath)
-    return { baseModel: config.baseModel, modelPath: path, weights: { file, config } }
+    const row = yield* Owned.checkpoint(core, call, modelPath)
+    return { baseModel: row.config.baseModel, modelPath: row.path, weights: weightsOf(row) }
   })
 
 const createSampler = (core: Core) =>
@@ -177,11 +177,28 @@ const resultResponse = (
   }
 }
 
+/** Above this number of held polls, clients have more to poll for than connections. */
+const manyPolls = 1000
+
+/**
+ * Returns how long to hold a poll. Further polls of a client whose connections are all held wait for one of them, also
+ * those for results that are there, so that each is held for a shorter time.
+ */
+export const holdFor = (hold: number, held: number): number => (held > manyPolls ? Math.min(hold, 5000) : hold)
+
+/** Waits for a result, as long as a poll is held. */
+const awaited = ({ settings, state }: Core, future: Future): Effect.Effect<Option.Option<void>> =>
+  Effect.acquireUseRelease(
+    Effect.sync(() => ++state.heldPolls),
+    (held) => Effect.timeoutOption(Deferred.await(future.done), holdFor(settings.hold, held)),
+    () => Effect.sync(() => --state.heldPolls),
+  )
+
 const poll = (core: Core, call: Call): Effect.Effect<Answer, Refusal> =>
   Effect.gen(function* () {
     const { allowMetadataOnly, requestId } = yield* read(Api.retrieveFuture, call)
     const future = yield* Owned.future(core, call, requestId)
-    const done = yield* Effect.timeoutOption(Deferred.await(future.done), core.settings.hold)
+    const done = yield* awaited(core, future)
     if (Option.isNone(done)) {
       const reason = future.waitsFor
       return json(

@@ -185,14 +185,16 @@ const loadAsModel = (core: Core, call: Call): Effect.Effect<Accepted, Refusal> =
 const loadJob = (
   core: Core,
   model: Model,
-  { file }: CheckpointRow,
+  row: CheckpointRow,
   { optimizer, path }: { readonly optimizer: boolean; readonly path: string },
 ): Job =>
   creationJob(
     core,
     model,
     Models.result(Training.LoadWeightsResult, { path: Option.some(path), modelId: Option.some(model.id) }),
-    Effect.flatMap(Models.readWeights(core, file), (weights) => core.host.restore(model.id, weights, optimizer)),
+    Effect.flatMap(Models.readWeights(core, row, row.path), (weights) =>
+      core.host.restore(model.id, weights, optimizer),
+    ),
   )
 
 const reloadJob = (

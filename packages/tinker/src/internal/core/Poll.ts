@@ -93,6 +93,8 @@ export interface Step {
 export interface Rules {
   /** Returns how long to wait after a poll without a usable response. */
   readonly retryDelay: (response: Extract<PollResponse, { _tag: "Unreachable" }>, failures: number) => number
+  /** Returns the state to show after a poll without a usable response. */
+  readonly queueState: (response: Extract<PollResponse, { _tag: "Unreachable" }>) => "paused_rate_limit" | "unreachable"
   /** Checks whether responses have been unreadable for too long. */
   readonly isUnreadableOver: (unreadable: NonNullable<State["unreadable"]>, now: number) => boolean
   /** Returns how long to wait after a `Pending` response: a server that holds polls sets the pace itself. */
@@ -120,6 +122,7 @@ const unreadableLimit = 300_000
 export const rules: Rules = {
   retryDelay: ({ isRateLimited, retryAfter }, failures) =>
     retryAfter ?? Math.min(doubling(1_000, failures, isRateLimited), 30_000),
+  queueState: ({ isRateLimited }) => (isRateLimited ? "paused_rate_limit" : "unreachable"),
   isUnreadableOver: ({ misfits, since }, now) => misfits > maxMisfitRetries || now - since >= unreadableLimit,
   pendingDelay: (took, instants) => (took >= heldFor ? 0 : Math.min(5 * 2 ** instants, 1_000)),
   isNews: (state, response) => response.state !== "unknown" && newsOf(response) !== state.news,
@@ -243,7 +246,7 @@ const onPending: Handled<"Pending"> = (rules, before, response, now) => {
 }
 
 const onUnreachable: Handled<"Unreachable"> = (rules, before, response, now) => {
-  const { commands, state } = shown(before, "unreachable", response.reason, now)
+  const { commands, state } = shown(before, rules.queueState(response), response.reason, now)
   const delay = rules.retryDelay(response, state.failures)
   const next: State = {
     ...state,

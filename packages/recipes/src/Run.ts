@@ -7,9 +7,11 @@
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
-import type * as Scope from "effect/Scope"
+import * as Scope from "effect/Scope"
 import type { Json } from "./internal/Configuration.ts"
 import * as Configuration from "./internal/Configuration.ts"
 import * as Results from "./internal/Results.ts"
@@ -73,6 +75,8 @@ export interface Run {
   readonly finishStep: TrainingClient.OpenRun["finishStep"]
   /** The events of the run so far. */
   readonly history: ReadonlyArray<RunEvent>
+  /** Marks the run as complete: opening it again reports that instead of continuing it. */
+  readonly complete: Effect.Effect<void>
   /** Keeps an event. It is durable when the effect completes. */
   readonly record: (event: RunEvent) => Effect.Effect<void, RunStoreFailed>
   /** The results of steps that were made before and whose events were not kept. */
@@ -96,8 +100,8 @@ export interface Completed {
 
 /**
  * Opens the run in the current {@link RunStore}: starts it; continues it in its session; continues it from its last
- * checkpoint if the server has ended the session; or reports that it is complete. The run lives in the current scope,
- * and counts as complete when that closes with success.
+ * checkpoint if the server has ended the session; or reports that it is complete. The run lives in the current scope.
+ * However that closes, the run can be continued, unless its `complete` was called.
  *
  * @since 0.1.0
  * @category constructors
@@ -119,7 +123,13 @@ export const open = (
       onNone: () => options.model,
       onSome: ({ path, step }) => ({ ...options.model, checkpoint: path, withOptimizer: true, firstStep: step }),
     })
-    const opened = yield* service.openTrainingClient({ ...model, journal: store.journal })
+    const scope = yield* Scope.make()
+    let isComplete = false
+    // The client takes the success of its scope for the end of the run, which a consumer that reads no more is not.
+    yield* Effect.addFinalizer((exit) =>
+      Scope.close(scope, isComplete ? Exit.void : Exit.isFailure(exit) ? exit : Exit.interrupt(FiberId.none)),
+    )
+    const opened = yield* Scope.extend(service.openTrainingClient({ ...model, journal: store.journal }), scope)
     if (opened._tag === "Completed") return { _tag: "Completed", store, steps: opened.steps, history }
     const { _tag, client, completed, finishStep, lostSteps, nextStep, pending } = opened
     const kept = _tag === "Resumed" ? history : yield* forget(store, history, nextStep)
@@ -132,6 +142,9 @@ export const open = (
       lostSteps,
       finishStep,
       history: kept,
+      complete: Effect.sync(() => {
+        isComplete = true
+      }),
       record: yield* recorder(store),
       results: Results.fromCalls(calls),
       saves: Saves.journaled(calls),

@@ -156,8 +156,8 @@ export class RunStopped extends Schema.TaggedError<RunStopped>("@effect-tinker/r
 export type LoopError = TrainingError | TrainingClient.StepFailed | RunStoreFailed | RunStopped
 
 /**
- * Makes the remaining steps of a run and emits its new events. The run is complete when the stream ends; its scope then
- * closes with success.
+ * Makes the remaining steps of a run and emits its new events. The last one is `Done`; a run whose consumer reads no
+ * more before that can be continued.
  *
  * @since 0.1.0
  * @category running
@@ -169,7 +169,12 @@ export const events = <I, E = never, R = never, E2 = never, R2 = never, E3 = nev
   Stream.unwrapScoped(
     Effect.gen(function* () {
       const mailbox = yield* Mailbox.make<RunEvent, E | E2 | E3 | LoopError>({ capacity: 64 })
-      const emit = (event: RunEvent) => Effect.zipRight(run.record(event), mailbox.offer(event))
+      const emit = (event: RunEvent) =>
+        Effect.gen(function* () {
+          yield* run.record(event)
+          if (event._tag === "Done" && event.outcome === "complete") yield* run.complete
+          yield* mailbox.offer(event)
+        })
       yield* Effect.scoped(produce(run, options, emit)).pipe(
         Effect.onExit((exit) => mailbox.done(Exit.asVoid(exit))),
         Effect.forkScoped,

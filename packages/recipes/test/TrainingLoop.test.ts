@@ -20,6 +20,8 @@ const batchAt = (step: number) => ({
 const policy = Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)
 
 interface Settings {
+  /** How many events are read. */
+  readonly take?: number
   readonly checkpoints?: CheckpointPolicy.CheckpointPolicy
   readonly stop?: Effect.Effect<unknown>
   readonly configuration?: Run.Options["configuration"]
@@ -32,6 +34,7 @@ const program = (
     checkpoints = policy({ everySteps: 2, rollingEverySteps: 1 }),
     configuration = { steps },
     stop = Effect.never,
+    take = 1_000,
   }: Settings = {},
 ): Effect.Effect<ReadonlyArray<RunEvent.RunEvent> | "complete", unknown, HttpClient.HttpClient> =>
   Effect.gen(function* () {
@@ -64,7 +67,7 @@ const program = (
             },
           ],
           stop,
-        }),
+        }).pipe(Stream.take(take)),
       ),
     )
   }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
@@ -198,6 +201,22 @@ describe("a training loop", () => {
           })
           yield* program(store)
           expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
+    }),
+  )
+
+  it.effect("a run whose consumer reads no more is not complete and continues later", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      yield* onServer(
+        Effect.gen(function* () {
+          const store = yield* RunStore.memory()
+          expect(yield* program(store, { take: 4 })).toHaveLength(4)
+          expect(yield* program(store)).not.toBe("complete")
+          expect(outline(yield* Run.readEvents(store))).toEqual(whole.events)
+          expect(yield* weights).toEqual(whole.weights)
+          expect(yield* program(store)).toBe("complete")
         }),
       )
     }),

@@ -14,10 +14,9 @@ import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
 import type * as SamplingClient from "effect-tinker/SamplingClient"
 import { ServiceClient } from "effect-tinker/ServiceClient"
 import type { FutureError, InvalidInput, TinkerError } from "effect-tinker/TinkerError"
-import * as Batches from "./Batches.ts"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
 import { BadRow } from "./DataError.ts"
-import { decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
+import { batchesOf, decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
 import * as Preferences from "./Preferences.ts"
 import type { Row } from "./Rows.ts"
 import * as Run from "./Run.ts"
@@ -92,14 +91,10 @@ export type Input = typeof Config.Encoded
  * @since 0.1.0
  * @category models
  */
-export interface Options {
+export interface Options extends TrainingLoop.Control {
   readonly config: Input
   readonly renderer: Renderer
   readonly data: Table.Table<Pair>
-  /** Continues the run even if its configuration has changed. */
-  readonly allowChanges?: boolean | undefined
-  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
-  readonly stop?: Effect.Effect<unknown> | undefined
 }
 
 /**
@@ -129,14 +124,8 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
     Effect.gen(function* () {
       const config = yield* decodeConfig(Config, options.config)
       const { data, renderer, stop } = options
-      const { batchSize, beta, epochs, maxLength, rank, seed } = config
-      const batches = yield* Batches.make(data, {
-        size: { rows: batchSize },
-        epochs,
-        seed,
-        lastBatch: data.size < batchSize ? "keep" : "drop",
-      })
-      const steps = Math.min(batches.steps, config.maxSteps ?? Number.POSITIVE_INFINITY)
+      const { beta, maxLength, rank, seed } = config
+      const { batches, steps } = yield* batchesOf(data, config)
       const run = yield* Run.open({
         model: { baseModel: config.model, rank, seed, userMetadata: { renderer_name: renderer.name } },
         configuration: {

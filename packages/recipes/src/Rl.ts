@@ -158,7 +158,7 @@ export {
  * @since 0.1.0
  * @category models
  */
-export interface Options<E, R> {
+export interface Options<E, R> extends TrainingLoop.Control {
   readonly config: Input
   /** Returns the task with a number, counted from 0 over all iterations. It must be the same whenever it is asked for. */
   readonly task: (index: number) => Task<E, R>
@@ -167,10 +167,6 @@ export interface Options<E, R> {
   /** Decodes tokens for people. */
   readonly decode?: ((tokens: Int32Array) => Effect.Effect<string>) | undefined
   readonly evaluations?: ReadonlyArray<TrainingLoop.Evaluation<E, R>> | undefined
-  /** Continues the run even if its configuration has changed. */
-  readonly allowChanges?: boolean | undefined
-  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
-  readonly stop?: Effect.Effect<unknown> | undefined
 }
 
 /**

@@ -16,10 +16,10 @@ import type * as Optimizer from "effect-tinker/Optimizer"
 import type { ServiceClient } from "effect-tinker/ServiceClient"
 import type { FutureError, InvalidInput, UnexpectedResponse } from "effect-tinker/TinkerError"
 import * as TrainingResult from "effect-tinker/TrainingResult"
-import * as Batches from "./Batches.ts"
+import type * as Batches from "./Batches.ts"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
 import { BadRow } from "./DataError.ts"
-import { decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
+import { batchesOf, decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
 import * as LearningRate from "./LearningRate.ts"
 import * as Likelihood from "./Likelihood.ts"
 import * as Run from "./Run.ts"
@@ -86,17 +86,13 @@ export type Input = typeof Config.Encoded
  * @since 0.1.0
  * @category models
  */
-export interface Options {
+export interface Options extends TrainingLoop.Control {
   readonly config: Input
   readonly renderer: Renderer
   /** Adds bits per byte to the metrics, which can be compared between models with different tokenizers. */
   readonly tokenizer?: Tokenizer.Service | undefined
   /** The conversations to train on. */
   readonly data: Table.Table<Conversation>
-  /** Continues the run even if its configuration has changed. */
-  readonly allowChanges?: boolean | undefined
-  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
-  readonly stop?: Effect.Effect<unknown> | undefined
 }
 
 /**
@@ -135,13 +131,7 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
         heldOut === undefined
           ? { train: data, heldOut: undefined }
           : yield* Table.split(data, { heldOut: { count: heldOut }, seed })
-      const batches = yield* Batches.make(train, {
-        size: { rows: config.batchSize },
-        epochs: config.epochs,
-        seed,
-        lastBatch: train.size < config.batchSize ? "keep" : "drop",
-      })
-      const steps = Math.min(batches.steps, config.maxSteps ?? Number.POSITIVE_INFINITY)
+      const { batches, steps } = yield* batchesOf(train, config)
       const run = yield* Run.open({
         model: { baseModel: config.model, rank: config.rank, seed, userMetadata: { renderer_name: renderer.name } },
         configuration: {

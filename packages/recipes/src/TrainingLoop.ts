@@ -103,12 +103,29 @@ export interface Evaluation<out E = never, out R = never> {
 }
 
 /**
+ * Options of every recipe.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Control {
+  /**
+   * Continues the run even if its configuration has changed.
+   *
+   * @default false
+   */
+  readonly allowChanges?: boolean | undefined
+  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
+  readonly stop?: Effect.Effect<unknown> | undefined
+}
+
+/**
  * Options of {@link events}.
  *
  * @since 0.1.0
  * @category models
  */
-export interface Options<I, E, R, E2, R2, E3, R3> {
+export interface Options<I, E, R, E2, R2, E3, R3> extends Pick<Control, "stop"> {
   /** Returns the batches from a step on. They must be the same whenever the run is opened. */
   readonly batches: (from: number) => Stream.Stream<Batch<I>, E, R>
   /** How many steps the run has. Not given: until the batches end. */
@@ -125,8 +142,6 @@ export interface Options<I, E, R, E2, R2, E3, R3> {
    * @default 1
    */
   readonly ahead?: number | undefined
-  /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
-  readonly stop?: Effect.Effect<unknown> | undefined
 }
 
 /**

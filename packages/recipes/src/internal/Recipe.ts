@@ -1,10 +1,13 @@
 /** What the recipes have in common. */
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as ModelInput from "effect-tinker/ModelInput"
 import * as Optimizer from "effect-tinker/Optimizer"
 import { InvalidInput } from "effect-tinker/TinkerError"
+import * as Batches from "../Batches.ts"
+import type { Table } from "../Table.ts"
 
 export const whole = Schema.Int.pipe(Schema.positive())
 
@@ -65,6 +68,24 @@ export const optimizerOf = (config: Optimization, steps: number): Optimizer.Sche
     case "constant":
       return Optimizer.warmup(Optimizer.constant(adam), warmup)
   }
+}
+
+/** Returns the batches of a table, and how many of them a run uses. */
+export const batchesOf = <A>(
+  data: Table<A>,
+  config: {
+    readonly batchSize: number
+    readonly epochs: number
+    readonly seed: number
+    readonly maxSteps?: number | undefined
+  },
+): Either.Either<{ readonly batches: Batches.Batches<A>; readonly steps: number }, InvalidInput> => {
+  const { batchSize, epochs, maxSteps = Number.POSITIVE_INFINITY, seed } = config
+  const lastBatch = data.size < batchSize ? "keep" : "drop"
+  return Either.map(Batches.make(data, { size: { rows: batchSize }, epochs, seed, lastBatch }), (batches) => ({
+    batches,
+    steps: Math.min(batches.steps, maxSteps),
+  }))
 }
 
 interface Shifted {

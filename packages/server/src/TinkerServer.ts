@@ -34,6 +34,7 @@ import { emptyState } from "./internal/State.ts"
 import { ModelHost } from "./ModelHost.ts"
 import { type ServerOptions, settings } from "./ServerOptions.ts"
 import * as Store from "./Store.ts"
+import { uptime } from "./internal/Uptime.ts"
 
 /**
  * A request before its body.
@@ -132,8 +133,9 @@ const guard =
 const sweep = (core: Core): Effect.Effect<void> =>
   Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
+    const up = yield* uptime
     for (const session of core.state.sessions.values())
-      if (session.state === "active" && now - session.lastSeen > core.settings.sessionTimeout)
+      if (session.state === "active" && up - session.lastSeen > core.settings.sessionTimeout)
         yield* Models.endSession(core, session, { state: "expired", reason: undefined, detail: undefined })
     for (const row of core.state.checkpoints.values())
       if (row.expiresAt !== undefined && row.expiresAt <= now)

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { createClient } from "@libsql/client"
 import { describe, expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { type Clock, Effect, TestClock } from "effect"
 import * as VirtualTime from "effect-tinker/testing/VirtualTime"
 import * as Raw from "./support/Raw.ts"
 import { name as baseModel } from "./support/StandInModel.ts"
@@ -118,5 +118,27 @@ describe("sessions that ended", () => {
       yield* Effect.scoped(Effect.zipRight(Raw.make({ dataDirectory }), Effect.sleep("10 seconds")))
       expect(yield* rows(dataDirectory)).toEqual({ future: 0, meta: 1 })
     }).pipe(Effect.scoped, VirtualTime.run),
+  )
+})
+
+describe("the time of day", () => {
+  it.effect("a session outlives a clock that jumps by a day, and expires without heartbeats", () =>
+    Effect.gen(function* () {
+      let jump = 0
+      const clock = yield* Effect.clock
+      const jumping: Clock.Clock = Object.assign(Object.create(clock), {
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis + jump),
+        unsafeCurrentTimeMillis: () => clock.unsafeCurrentTimeMillis() + jump,
+      })
+      const { post, session } = yield* Effect.withClock(Raw.make(), jumping)
+      const id = yield* session
+      const beat = Effect.map(post("session_heartbeat", { session_id: id }), ({ status }) => status)
+      for (jump of [86_400_000, 0, -86_400_000]) {
+        yield* TestClock.adjust("5 seconds")
+        expect(yield* Effect.withClock(beat, jumping)).toBe(200)
+      }
+      yield* TestClock.adjust("310 seconds")
+      expect(yield* Effect.withClock(beat, jumping)).toBe(410)
+    }).pipe(Effect.scoped),
   )
 })

@@ -133,10 +133,13 @@ const readOnlyServer = (bundles: Bundles): Effect.Effect<Row> =>
       conditions: Conditions.readOnly(dataDirectory),
     })
     const end = yield* Effect.timeoutOption(child.ended, "30 seconds")
-    const isRefused = Option.contains(end, 1) && child.stderr().includes("is on a read-only file system")
+    const isRefused =
+      Option.contains(end, 1) && (child.stdout() + child.stderr()).includes("is on a read-only file system")
     return {
       ...base,
-      outcome: isRefused ? "refused: StoreError, exit code 1" : `failed: ${child.stderr().slice(-300) || String(end)}`,
+      outcome: isRefused
+        ? "refused: StoreError, exit code 1"
+        : `failed: ${(child.stdout() + child.stderr()).slice(-300)}`,
     }
   }).pipe(Effect.scoped)
 

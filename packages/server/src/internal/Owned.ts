@@ -6,6 +6,7 @@ import * as Effect from "effect/Effect"
 import type { Core } from "./Core.ts"
 import { found, type Refusal, refuse } from "./Refusal.ts"
 import type { CheckpointRow, Future, Model, Sampler, Session } from "./State.ts"
+import { uptime } from "./Uptime.ts"
 
 interface Caller {
   readonly owner: string
@@ -26,8 +27,10 @@ export const anySession = ({ state }: Core, caller: Caller, id: string): Effect.
 export const session = (core: Core, caller: Caller, id: string): Effect.Effect<Session, Refusal> =>
   Effect.flatMap(anySession(core, caller, id), (session) => {
     if (session.state !== "active") return refuse(410, `Session ${id} is ${session.state}`)
-    session.lastSeen = caller.now
-    return Effect.succeed(session)
+    return Effect.map(uptime, (now) => {
+      session.lastSeen = now
+      return session
+    })
   })
 
 export const model = (core: Core, caller: Caller, id: string): Effect.Effect<Model, Refusal> =>
@@ -49,9 +52,9 @@ export const sampler = (core: Core, caller: Caller, id: string): Effect.Effect<S
 
 export const future = (core: Core, caller: Caller, id: string): Effect.Effect<Future, Refusal> =>
   Effect.tap(own(caller, core.state.futures.get(id), `Future ${id}`), ({ sessionId }) =>
-    Effect.sync(() => {
+    Effect.map(uptime, (now) => {
       const session = core.state.sessions.get(sessionId)
-      if (session?.state === "active") session.lastSeen = caller.now
+      if (session?.state === "active") session.lastSeen = now
     }),
   )
 

@@ -24,6 +24,7 @@ import {
   type SamplerRow,
   type SessionRow,
 } from "./State.ts"
+import { uptime } from "./Uptime.ts"
 
 const decodeAccepted = Schema.decodeSync(Schema.parseJson(Accepted))
 
@@ -159,7 +160,7 @@ const recoverSample = (core: Core, row: StoredFuture): Effect.Effect<void> =>
 export const recover = (core: Core): Effect.Effect<void, StoreError | FileError> =>
   Effect.gen(function* () {
     const { state, store } = core
-    const now = yield* Clock.currentTimeMillis
+    const now = yield* uptime
     // The row types hold because the store refuses data of newer versions.
     for (const row of (yield* store.all("session")) as ReadonlyArray<SessionRow>)
       // Clients could not send heartbeats while the server was down.

@@ -27,6 +27,7 @@ export interface SessionRow {
 }
 
 export interface Session extends SessionRow {
+  /** By the clock of `Uptime`. */
   lastSeen: number
   /** Whether its results were deleted. */
   resultsDropped: boolean

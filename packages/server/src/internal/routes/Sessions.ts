@@ -11,6 +11,7 @@ import { storeUnavailable } from "../Futures.ts"
 import { endSession, sessionRow } from "../Models.ts"
 import * as Owned from "../Owned.ts"
 import type { Session } from "../State.ts"
+import { uptime } from "../Uptime.ts"
 
 /** Client flags. Chunks may arrive in any order; all other flags have the defaults of the official SDK. */
 const flagsOf = ({ settings }: Core) => ({
@@ -73,7 +74,7 @@ export const sessions = (core: Core): ReadonlyArray<Route> => [
           reason: undefined,
           detail: undefined,
           endedAt: undefined,
-          lastSeen: now,
+          lastSeen: yield* uptime,
           resultsDropped: false,
           models: new Map(),
           samplers: new Map(),

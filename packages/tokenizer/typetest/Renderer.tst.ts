@@ -71,7 +71,7 @@ describe("Datums and Dataset", () => {
   it("Dataset and DataLint keep the errors and requirements of the bytes", () => {
     const bytes = Stream.empty as Stream.Stream<Uint8Array, "failed", "Service">
     const { rows } = Dataset.jsonl(bytes, Message.Conversation)
-    expect(rows).type.toBe<Stream.Stream<Dataset.Row<Message.Conversation>, "failed" | BadLine, "Service">>()
+    expect(rows).type.toBe<Stream.Stream<Dataset.PlacedRow<Message.Conversation>, "failed" | BadLine, "Service">>()
     const linted = DataLint.conversations(Dataset.jsonl(bytes, Schema.Unknown).rows, { renderer })
     expect(linted).type.toBe<Effect.Effect<DataLint.Report, "failed" | BadLine, "Service">>()
   })

@@ -210,14 +210,20 @@ export const train = <E, R>(
     Effect.gen(function* () {
       const config = yield* decodeConfig(Config, options.config)
       const { iterations, learningRate, rank, seed, updatesPerIteration } = config
+      const rollouts = config.groupsPerIteration * config.groupSize
+      if (updatesPerIteration > rollouts) {
+        const problem = `expected at most ${rollouts}, the number of rollouts of an iteration, got ${updatesPerIteration}`
+        return yield* new InvalidInput({ path: "config.updatesPerIteration", problem })
+      }
       const run = yield* Run.open({
         model: { baseModel: config.model, rank, seed },
         configuration: { recipe: "rl", ...Schema.encodeSync(Config)(config), tasks: options.tasks },
         allowChanges: options.allowChanges,
       })
       if (run._tag === "Completed") return Stream.empty
-      const firstIteration = Math.floor(run.nextStep / updatesPerIteration)
-      if (run._tag !== "Resumed") yield* Rollouts.forget(run.store, firstIteration * updatesPerIteration)
+      // The rollouts of an iteration that has begun are still needed.
+      const firstNew = Math.ceil(run.nextStep / updatesPerIteration) * updatesPerIteration
+      if (run._tag !== "Resumed") yield* Rollouts.forget(run.store, firstNew)
       const kept = yield* Rollouts.kept(run.store, firstStored(run, updatesPerIteration))
       const steps = iterations * updatesPerIteration
       const optimizer = Optimizer.adam({ learningRate, beta1: 0.9, beta2: 0.95, eps: 1e-8 })
@@ -298,8 +304,10 @@ const iterationOf = <E, R>(
       ),
     )
     const all = data.flat()
-    if (all.length === 0)
-      return yield* new InvalidInput({ path: "rollouts", problem: `iteration ${index} has none to train on` })
+    if (all.length === 0) {
+      const why = failures[0] === undefined ? "" : `: ${failures[0].message}`
+      return yield* new InvalidInput({ path: "rollouts", problem: `iteration ${index} has none to train on${why}` })
+    }
     const metrics: Metrics = {
       ...RolloutMetrics.compute(
         groups.map((members, group) => ({
@@ -332,7 +340,9 @@ const iterationOf = <E, R>(
       message: failure.message,
     }))
     return globalThis.Array.from({ length: updatesPerIteration }, (_, update) => {
-      const own = all.filter((_, at) => Math.floor((at * updatesPerIteration) / all.length) === update)
+      const share = all.filter((_, at) => Math.floor((at * updatesPerIteration) / all.length) === update)
+      // Fewer data than updates, e.g. because groups were left out: some are used again.
+      const own = share.length > 0 ? share : all.slice(update % all.length, (update % all.length) + 1)
       return {
         data: own.map(({ datum }) => datum),
         masks: own.map(({ mask }) => mask),

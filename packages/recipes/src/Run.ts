@@ -18,7 +18,7 @@ import * as Results from "./internal/Results.ts"
 import * as Saves from "./internal/Saves.ts"
 import { ServiceClient } from "effect-tinker/ServiceClient"
 import type * as Checkpoint from "effect-tinker/Checkpoint"
-import type { TrainingError } from "effect-tinker/TinkerError"
+import type { JournalFailed, TrainingError } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
 import { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import { type Checkpoint as CheckpointEvent, RunEvent } from "./RunEvent.ts"
@@ -81,6 +81,8 @@ export interface Run {
   readonly record: (event: RunEvent) => Effect.Effect<void, RunStoreFailed>
   /** The results of steps that were made before and whose events were not kept. */
   readonly results: Results.Results
+  /** Events up to this step belong to the run that this one was forked from; -1 if there is none. */
+  readonly ownFrom: number
   /** The saves that were placed before. */
   readonly saves: ReadonlyArray<Saves.Placed>
 }
@@ -116,7 +118,7 @@ export const open = (
   Effect.gen(function* () {
     const store = yield* RunStore
     const service = yield* ServiceClient
-    yield* compareConfiguration(store, options)
+    const writeConfiguration = yield* compareConfiguration(store, options)
     const history = yield* readEvents(store)
     const origin = yield* readOrigin(store)
     const model = Option.match(origin, {
@@ -132,7 +134,9 @@ export const open = (
     const opened = yield* Scope.extend(service.openTrainingClient({ ...model, journal: store.journal }), scope)
     if (opened._tag === "Completed") return { _tag: "Completed", store, steps: opened.steps, history }
     const { _tag, client, completed, finishStep, lostSteps, nextStep, pending } = opened
-    const kept = _tag === "Resumed" ? history : yield* forget(store, history, nextStep)
+    // Only now: nothing was started with a configuration that the server has refused.
+    yield* writeConfiguration
+    const kept = yield* forget(store, history, nextStep)
     const calls = [...completed, ...pending]
     return {
       _tag,
@@ -147,6 +151,7 @@ export const open = (
       }),
       record: yield* recorder(store),
       results: Results.fromCalls(calls),
+      ownFrom: Option.match(origin, { onNone: () => -1, onSome: ({ step }) => step }),
       saves: Saves.journaled(calls),
     }
   })
@@ -163,16 +168,17 @@ const encodeEvent = Schema.encodeSync(Schema.parseJson(RunEvent))
 /** The run and the checkpoint that a run was forked from. */
 const Origin = Schema.parseJson(Schema.Struct({ run: Schema.String, path: Schema.String, step: Schema.Number }))
 
+/** Compares the configuration and returns the effect that keeps it. */
 const compareConfiguration = (store: Store, { allowChanges = false, configuration }: Options) =>
   Effect.gen(function* () {
     const text = `${JSON.stringify(configuration, undefined, 2)}\n`
     const known = yield* store.read(configFile)
-    if (Option.isNone(known)) return yield* store.write(configFile, text)
+    if (Option.isNone(known)) return store.write(configFile, text)
     const before = yield* parsed(store, configFile, () => JSON.parse(known.value) as Json)
     const differences = Configuration.differences(before, JSON.parse(text) as Json)
-    if (differences.length === 0) return
+    if (differences.length === 0) return Effect.void
     if (!allowChanges) return yield* new ConfigurationChanged({ run: store.name, differences })
-    yield* store.write(configFile, text)
+    return store.write(configFile, text)
   })
 
 const parsed = <A>(store: Store, file: string, parse: () => A): Effect.Effect<A, RunStoreFailed> =>
@@ -240,14 +246,21 @@ const recorder = (store: Store) =>
 /** Drops what happened after the checkpoint that a run goes back to: it happens again. */
 const forget = (store: Store, history: ReadonlyArray<RunEvent>, nextStep: number) =>
   Effect.gen(function* () {
-    const kept = history.filter((event) =>
-      event._tag === "Step" ? event.step < nextStep : event._tag !== "Done" && event.step <= nextStep,
-    )
-    if (kept.length === history.length) return kept
+    const kept = before(history, nextStep)
+    if (kept.length < history.length) yield* rewrite(store, kept)
+    return kept
+  })
+
+const before = (history: ReadonlyArray<RunEvent>, nextStep: number): ReadonlyArray<RunEvent> =>
+  history.filter((event) =>
+    event._tag === "Step" ? event.step < nextStep : event._tag !== "Done" && event.step <= nextStep,
+  )
+
+const rewrite = (store: Store, kept: ReadonlyArray<RunEvent>) =>
+  Effect.gen(function* () {
     yield* store.write(metricsFile, joined(kept.flatMap((event) => Option.toArray(RunLogger.metricsLine(event)))))
     yield* store.write(checkpointsFile, joined(kept.flatMap(checkpointLine)))
     yield* store.write(eventsFile, joined(kept.map((event) => encodeEvent(event))))
-    return kept
   })
 
 const joined = (lines: ReadonlyArray<string>): string => lines.map((line) => `${line}\n`).join("")
@@ -270,14 +283,35 @@ export class NoCheckpoint extends Schema.TaggedError<NoCheckpoint>("@effect-tink
 }
 
 /**
+ * Reports that a fork would replace a run.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class RunExists extends Schema.TaggedError<RunExists>("@effect-tinker/recipes/RunExists")("RunExists", {
+  run: Schema.String,
+}) {
+  /** @since 0.1.0 */
+  override get message(): string {
+    return `${this.run} has a run already; fork into an empty directory`
+  }
+}
+
+/**
  * Prepares a new run that continues another one after `step` updates, or after fewer where no checkpoint was saved at
  * that step. The new run is opened like any other and may have another configuration. Returns the step it starts at.
  *
  * @since 0.1.0
  * @category constructors
  */
-export const fork = (from: Store, into: Store, step: number): Effect.Effect<number, RunStoreFailed | NoCheckpoint> =>
+export const fork = (
+  from: Store,
+  into: Store,
+  step: number,
+): Effect.Effect<number, RunStoreFailed | JournalFailed | NoCheckpoint | RunExists> =>
   Effect.gen(function* () {
+    const isUsed = Option.isSome(yield* into.read(configFile)) || (yield* into.journal.read).length > 0
+    if (isUsed) return yield* new RunExists({ run: into.name })
     const history = yield* readEvents(from)
     const states = history.filter(isState)
     // A rolling checkpoint is deleted when there is a newer one.
@@ -289,7 +323,12 @@ export const fork = (from: Store, into: Store, step: number): Effect.Effect<numb
       originFile,
       Schema.encodeSync(Origin)({ run: from.name, path: found.statePath, step: found.step }),
     )
-    yield* forget(into, history, found.step)
+    // What was computed for the other run is valid here: finished rollouts, log probabilities of the reference.
+    for (const file of ["rollouts.jsonl", "reference.jsonl"]) {
+      const lines = yield* from.lines(file)
+      if (lines.length > 0) yield* into.write(file, joined(lines))
+    }
+    yield* rewrite(into, before(history, found.step))
     return found.step
   })
 

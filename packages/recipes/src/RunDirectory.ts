@@ -29,7 +29,13 @@ export const make = (directory: string): Effect.Effect<Service, JournalFailed | 
         try: () => run(join(directory, file)),
         catch: (cause) => {
           const detail = cause instanceof Error ? cause.message : String(cause)
-          return new RunStoreFailed({ reason, run: directory, file, detail, cause })
+          return new RunStoreFailed({
+            reason,
+            run: directory,
+            file: file === "" ? "the directory" : file,
+            detail,
+            cause,
+          })
         },
       })
     yield* attempt("Write", "", (path) => mkdir(path, { recursive: true }))

@@ -7,12 +7,28 @@
 import * as Schema from "effect/Schema"
 
 /**
+ * A number that JSON can keep even if it is not finite: a loss that diverged is `"NaN"`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export const AnyNumber: Schema.Schema<number, number | null | "NaN" | "Infinity" | "-Infinity"> = Schema.transform(
+  Schema.Union(Schema.JsonNumber, Schema.Literal("NaN", "Infinity", "-Infinity"), Schema.Null),
+  Schema.Number,
+  {
+    strict: true,
+    decode: (value) => (value === null ? Number.NaN : Number(value)),
+    encode: (value) => (Number.isFinite(value) ? value : (String(value) as "NaN" | "Infinity" | "-Infinity")),
+  },
+)
+
+/**
  * Numbers by name. The names are those of the official cookbook where it has one, e.g. `train_mean_nll`.
  *
  * @since 0.1.0
  * @category models
  */
-export const Metrics = Schema.Record({ key: Schema.String, value: Schema.Number })
+export const Metrics = Schema.Record({ key: Schema.String, value: AnyNumber })
 
 /**
  * The type of {@link Metrics}.
@@ -61,8 +77,8 @@ export const Evaluation = Schema.TaggedStruct("Evaluation", {
  */
 export const SampleToken = Schema.Struct({
   text: Schema.String,
-  logprob: Schema.optional(Schema.Number),
-  advantage: Schema.optional(Schema.Number),
+  logprob: Schema.optional(AnyNumber),
+  advantage: Schema.optional(AnyNumber),
 })
 
 /**
@@ -80,7 +96,7 @@ export const Sample = Schema.TaggedStruct("Sample", {
   group: Schema.optional(Schema.String),
   prompt: Schema.String,
   tokens: Schema.Array(SampleToken),
-  reward: Schema.optional(Schema.Number),
+  reward: Schema.optional(AnyNumber),
   at,
 })
 

@@ -51,8 +51,8 @@ export const run = <E>(
       say("\nStopping: steps on their way are completed and a checkpoint is saved. Press Ctrl-C again to stop at once.")
       return void Effect.runSync(Deferred.succeed(stop, undefined))
     }
-    const checkpoint = Option.match(saved, { onNone: () => "no checkpoint", onSome: (path) => `checkpoint ${path}` })
-    say(`\nStopped at once, with ${checkpoint}. Nothing more was saved; requests that were sent are in the journal.`)
+    const checkpoint = Option.match(saved, { onNone: () => "nothing", onSome: (path) => path })
+    say(`\nStopped at once. This process saved ${checkpoint}; requests that were sent are in the journal.`)
     process.exit(130)
   }
   process.on("SIGINT", onSignal).on("SIGTERM", onSignal)
@@ -63,7 +63,7 @@ export const run = <E>(
         Stream.tap((event) =>
           Effect.sync(() => {
             last = event
-            if (event._tag === "Checkpoint") saved = Option.fromNullable(event.statePath ?? event.samplerPath)
+            if (event._tag === "Checkpoint" && event.statePath !== undefined) saved = Option.some(event.statePath)
           }),
         ),
         RunLogger.tap(logger),

@@ -208,10 +208,9 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     // Before any other request: it completes the step that a crash cut off.
     const finished = yield* run.finishStep(optimizer)
 
-    const settling = yield* settler(run, policy, evaluations, emit)
+    let lastStep = options.steps
+    const settling = yield* settler(run, policy, evaluations, emit, () => lastStep)
     const state = yield* progressOf(run)
-    const isEvaluated = (step: number) =>
-      evaluations.some(({ everySteps }) => everySteps > 0 && step % everySteps === 0)
 
     /** Enqueues what is due after a number of updates. */
     const placeDue = (step: number, tokens: number) =>
@@ -225,7 +224,7 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
           placed.push(
             yield* Saves.place(client, due, step, due === "periodic" ? policy.ttlSeconds : policy.rollingTtlSeconds),
           )
-        if (isEvaluated(step) && !settling.isKnown("evaluation", step))
+        if (settling.isScheduled(step) && !settling.isKnown("evaluation", step))
           placed.push(yield* Saves.place(client, "evaluation", step, policy.rollingTtlSeconds))
         return placed
       })
@@ -234,7 +233,7 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     const saves = yield* Effect.forEach(run.saves, (placed) =>
       placed.step === nextStep ? Saves.complete(client, placed, policy.ttlSeconds) : Effect.succeed(placed),
     )
-    yield* Effect.forEach(saves, settling.settle, { discard: true })
+    yield* Effect.forEach(saves, settling.settleAgain, { discard: true })
 
     const firstUnknown =
       1 + history.reduce((last, event) => (event._tag === "Step" ? Math.max(last, event.step) : last), -1)
@@ -245,6 +244,8 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
         Effect.gen(function* () {
           const step = firstUnknown + index
           state.tokens += batch.tokens
+          if (settling.isKnown("periodic", step + 1))
+            state.last = { step: step + 1, tokens: state.tokens, at: yield* now }
           const results = yield* resultsOf(run, step, finished)
           if (Either.isRight(results)) {
             const { passes, update } = results.right
@@ -259,10 +260,13 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
         }),
       ),
     )
+    const reported = new Set(
+      history.flatMap((event) => (event._tag === "Warning" && event.reason === "evaluation_lost" ? [event.step] : [])),
+    )
     for (let step = 0; step < nextStep; step++) {
-      if (!isEvaluated(step) || settling.isKnown("evaluation", step)) continue
+      if (!settling.isScheduled(step) || settling.isKnown("evaluation", step) || reported.has(step)) continue
       const message = `the weights after ${step} steps can't be evaluated any more: the session was lost before`
-      yield* emit({ _tag: "Warning", step, reason: "evaluation_lost", message, at: yield* now })
+      yield* settling.warn(step, "evaluation_lost", message)
     }
     yield* Effect.flatMap(placeDue(nextStep, state.tokens), Effect.forEach(settling.settle, { discard: true }))
 
@@ -291,7 +295,7 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
       }),
     )
     let made = nextStep
-    yield* Stream.runForEach(live, ({ pass, placed, step, update }) =>
+    const steps = Stream.runForEach(live, ({ pass, placed, step, update }) =>
       Effect.gen(function* () {
         const batch = batches.get(step)
         if (batch === undefined) return
@@ -302,14 +306,19 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
       }),
     )
 
+    // An evaluation that fails ends the run at once.
+    yield* Effect.raceFirst(steps, settling.failed)
+
     if (isStopped && made !== options.steps) {
-      const placed = yield* Saves.place(client, "rolling", made, policy.ttlSeconds)
-      const checkpoint = yield* settling.settle(placed)
-      yield* settling.done
+      // Evaluations that are under way are made when the run continues.
+      if (!settling.isKnown("rolling", made) && !settling.isKnown("periodic", made))
+        yield* Effect.flatMap(Saves.place(client, "rolling", made, policy.ttlSeconds), settling.settle)
       yield* emit({ _tag: "Done", step: made, outcome: "stopped", at: yield* now })
-      return yield* new RunStopped({ run: run.store.name, step: made, checkpoint: checkpoint ?? placed.name })
+      const checkpoint = settling.latestState() ?? "nothing"
+      return yield* new RunStopped({ run: run.store.name, step: made, checkpoint })
     }
-    if (evaluations.length > 0 && !settling.isKnown("evaluation", made))
+    lastStep = made
+    if (!settling.isKnown("evaluation", made))
       yield* Effect.flatMap(Saves.place(client, "evaluation", made, policy.rollingTtlSeconds), settling.settle)
     if (!settling.isKnown("final", made))
       yield* Effect.flatMap(Saves.place(client, "final", made, undefined), settling.settle)
@@ -406,117 +415,120 @@ const settler = <E3, R3>(
   policy: CheckpointPolicy.CheckpointPolicy,
   evaluations: ReadonlyArray<Evaluation<E3, R3>>,
   emit: Emit,
+  /** The last step of the run, once it is known. */
+  lastStep: () => number | undefined,
 ) =>
   Effect.gen(function* () {
-    const { client, history } = run
+    const { client, history, ownFrom } = run
     const { rest } = yield* ServiceClient
     const evaluating = yield* FiberSet.make<void, E3 | RunStoreFailed | TinkerError | TrainingError>()
     const oneAtATime = yield* Effect.makeSemaphore(1)
+    /** Saves that were placed, and checkpoints that were recorded. */
     const known = new Set<string>()
+    const recorded = new Set<string>()
     const evaluated = new Set<string>()
     let rolling: string | undefined
-    // What a crash may have kept from being deleted: it was replaced by the last checkpoint, or just evaluated.
+    /** What the last checkpoint has replaced: a crash may have kept it from being deleted. */
     let replaced: string | undefined
+    let latestState: string | undefined
     let lastEvaluated = -1
-    let best: { readonly value: number; readonly path: string | undefined } | undefined
+    let best: { readonly value: number; readonly step: number } | undefined
+    let kept: { readonly step: number; readonly path: string } | undefined
+
+    const compare = (step: number, metrics: Metrics) => {
+      const value = policy.best && metrics[policy.best.metric]
+      if (
+        policy.best !== undefined &&
+        value !== undefined &&
+        CheckpointPolicy.isBetter(policy.best, best?.value, value)
+      )
+        best = { value, step }
+    }
     for (const event of history) {
-      if (event._tag === "Checkpoint") known.add(`${event.kind} ${event.step}`)
-      if (event._tag === "Checkpoint" && event.statePath !== undefined) {
-        replaced = rolling
-        rolling = event.kind === "rolling" ? event.statePath : undefined
-      }
       if (event._tag === "Evaluation") {
         evaluated.add(`${event.name} ${event.step}`)
         lastEvaluated = event.step
+        compare(event.step, event.metrics)
       }
-      if (event._tag === "Evaluation" && policy.best !== undefined) {
-        const value = event.metrics[policy.best.metric]
-        if (value !== undefined && CheckpointPolicy.isBetter(policy.best, best?.value, value))
-          best = { value, path: best?.path }
-      }
-      if (event._tag === "Checkpoint" && event.kind === "best" && best !== undefined)
-        best = { ...best, path: event.samplerPath }
+      if (event._tag !== "Checkpoint") continue
+      known.add(`${event.kind} ${event.step}`)
+      recorded.add(`${event.kind} ${event.step}`)
+      // The checkpoints of another run, which this one continues, are not ours to delete.
+      if (event.step <= ownFrom) continue
+      if (event.kind === "best" && event.samplerPath !== undefined) kept = { step: event.step, path: event.samplerPath }
+      if (event.statePath === undefined) continue
+      if (rolling !== event.statePath) replaced = rolling
+      rolling = event.kind === "rolling" ? event.statePath : undefined
+      latestState = event.statePath
     }
     for (const { purpose, step } of run.saves) known.add(`${purpose} ${step}`)
-    const isDue = ({ everySteps, name }: Evaluation<E3, R3>, step: number, isLast: boolean) =>
-      !evaluated.has(`${name} ${step}`) && everySteps > 0 && (step % everySteps === 0 || isLast)
+
+    const isScheduled = ({ everySteps }: Evaluation<E3, R3>, step: number) =>
+      everySteps > 0 && (step % everySteps === 0 || step === lastStep())
+    const isDue = (evaluation: Evaluation<E3, R3>, step: number) =>
+      isScheduled(evaluation, step) && !evaluated.has(`${evaluation.name} ${step}`)
+
+    const warn = (step: number, reason: string, message: string) =>
+      Effect.flatMap(now, (at) => emit({ _tag: "Warning", step, reason, message, at }))
 
     /** A checkpoint that can't be deleted expires, or costs money: it must not end the run. */
     const remove = (path: string, step: number) =>
       Effect.catchAll(rest.deleteCheckpointByPath(path), (error) =>
-        error._tag === "NotFound"
-          ? Effect.void
-          : Effect.flatMap(now, (at) =>
-              emit({
-                _tag: "Warning",
-                step,
-                reason: "checkpoint_not_deleted",
-                message: `${path}: ${error.message}`,
-                at,
-              }),
-            ),
+        error._tag === "NotFound" ? Effect.void : warn(step, "checkpoint_not_deleted", `${path}: ${error.message}`),
       )
 
     if (replaced !== undefined) yield* remove(replaced, run.nextStep)
+
+    /** Keeps the weights of an evaluation if they are the best, and deletes them otherwise. */
+    const keepOrRemove = (step: number, path: string) =>
+      Effect.gen(function* () {
+        if (best?.step !== step) {
+          yield* remove(path, step)
+          return
+        }
+        if (kept?.step === step) return
+        yield* Effect.catchAll(rest.setCheckpointTtl(path, null), ({ message }) =>
+          warn(step, "checkpoint_expires", `${path} is the best so far, but expires: ${message}`),
+        )
+        yield* emit({ _tag: "Checkpoint", step, name: `best-${step}`, kind: "best", samplerPath: path, at: yield* now })
+        const before = kept
+        kept = { step, path }
+        if (before !== undefined && before.path !== path) yield* remove(before.path, step)
+      })
 
     const evaluate = (step: number, path: string) =>
       Effect.scoped(
         Effect.gen(function* () {
           const sampler = yield* client.createSamplingClient(path)
-          let isBest = false
           for (const evaluation of evaluations) {
             const { name } = evaluation
-            if (!isDue(evaluation, step, true)) continue
+            if (!isDue(evaluation, step)) continue
             const { metrics, samples = [] } = yield* evaluation.evaluate(sampler, { step })
             for (const sample of samples) yield* emit({ _tag: "Sample", ...sample, step, source: name, at: yield* now })
             yield* emit({ _tag: "Evaluation", step, name, metrics, at: yield* now })
             evaluated.add(`${name} ${step}`)
-            const value = policy.best && metrics[policy.best.metric]
-            if (
-              policy.best !== undefined &&
-              value !== undefined &&
-              CheckpointPolicy.isBetter(policy.best, best?.value, value)
-            ) {
-              const before = best?.path
-              best = { value, path }
-              isBest = true
-              yield* rest.setCheckpointTtl(path, null)
-              yield* emit({
-                _tag: "Checkpoint",
-                step,
-                name: `best-${step}`,
-                kind: "best",
-                samplerPath: path,
-                at: yield* now,
-              })
-              if (before !== undefined && before !== path) yield* remove(before, step)
-            }
+            compare(step, metrics)
           }
-          if (!isBest) yield* remove(path, step)
+          yield* keepOrRemove(step, path)
         }),
       )
 
-    const settle = ({ name, purpose, sampler, state, step }: Saves.Placed) =>
+    const settleEvaluation = ({ sampler, step }: Saves.Placed) =>
       Effect.gen(function* () {
-        if (purpose === "evaluation") {
-          known.add(`${purpose} ${step}`)
-          const isDone = evaluations.every((evaluation) => !isDue(evaluation, step, true))
-          if (Option.isNone(sampler) || (isDone && step !== lastEvaluated)) return undefined
-          const path = yield* sampler.value
-          if (isDone) {
-            if (best?.path !== path) yield* remove(path, step)
-            return undefined
-          }
-          yield* FiberSet.run(evaluating, oneAtATime.withPermits(1)(evaluate(step, path)))
-          return undefined
-        }
+        known.add(`evaluation ${step}`)
+        const isDone = !evaluations.some((evaluation) => isDue(evaluation, step))
+        if (Option.isNone(sampler) || (isDone && step !== lastEvaluated)) return
+        const path = yield* sampler.value
+        if (isDone) yield* keepOrRemove(step, path)
+        else yield* FiberSet.run(evaluating, oneAtATime.withPermits(1)(evaluate(step, path)))
+      })
+
+    const settleCheckpoint = ({ name, purpose, sampler, state, step }: Saves.Placed) =>
+      Effect.gen(function* () {
+        known.add(`${purpose} ${step}`)
+        if (purpose === "evaluation" || recorded.has(`${purpose} ${step}`)) return
         const statePath = Option.isSome(state) ? yield* state.value : undefined
         const samplerPath = Option.isSome(sampler) ? yield* sampler.value : undefined
-        const isNew = !history.some(
-          (event) => event._tag === "Checkpoint" && event.kind === purpose && event.step === step,
-        )
-        known.add(`${purpose} ${step}`)
-        if (!isNew) return statePath
         const checkpoint: typeof Checkpoint.Type = {
           _tag: "Checkpoint",
           step,
@@ -527,17 +539,33 @@ const settler = <E3, R3>(
           at: yield* now,
         }
         yield* emit(checkpoint)
+        recorded.add(`${purpose} ${step}`)
+        latestState = statePath ?? latestState
         // Only now: a newer one exists.
         if (rolling !== undefined && rolling !== statePath) yield* remove(rolling, step)
         rolling = purpose === "rolling" ? statePath : undefined
-        return statePath
       })
+
+    const settle = (placed: Saves.Placed) =>
+      placed.purpose === "evaluation" ? settleEvaluation(placed) : settleCheckpoint(placed)
 
     return {
       settle,
+      /** Settles a save of a previous process. The server may no longer have its result. */
+      settleAgain: (placed: Saves.Placed) =>
+        Effect.catchAll(settle(placed), (error) =>
+          lostTags.has(error._tag)
+            ? warn(placed.step, "checkpoint_lost", `${placed.name}: ${error.message}`)
+            : Effect.fail(error),
+        ),
+      warn,
+      isScheduled: (step: number) => evaluations.some((evaluation) => isScheduled(evaluation, step)),
       isKnown: (purpose: Saves.Purpose, step: number) =>
         known.has(`${purpose} ${step}`) ||
-        (purpose === "evaluation" && evaluations.every(({ name }) => evaluated.has(`${name} ${step}`))),
+        (purpose === "evaluation" && !evaluations.some((evaluation) => isDue(evaluation, step))),
+      latestState: () => latestState,
+      /** Fails when an evaluation does. */
+      failed: FiberSet.join(evaluating),
       /** Waits for evaluations. */
       done: Effect.raceFirst(FiberSet.join(evaluating), FiberSet.awaitEmpty(evaluating)),
       cleanUp: Effect.suspend(() => (rolling === undefined ? Effect.void : remove(rolling, 0))),

@@ -4,7 +4,7 @@ import { ModelFiles } from "@effect-tinker/engine"
 import { Environment, Rl, RunStore } from "@effect-tinker/recipes"
 import { LocalTinker } from "@effect-tinker/server"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Exit, Layer, type Scope, Stream } from "effect"
+import { Chunk, Data, Effect, Exit, Layer, type Scope, Stream } from "effect"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { dying } from "./support/Dying.ts"
 import { clients, onServer } from "./support/Scripted.ts"
@@ -58,11 +58,13 @@ describe("Rl.train", () => {
   )
 })
 
+class Gone extends Data.TaggedError("Gone")<{ readonly message: string }> {}
+
 /** A task whose environment may fail or hang, with counts of what was opened and closed. */
 const scripted = (faults: { readonly fails?: number; readonly hangs?: boolean } = {}) => {
   const counts = { made: 0, closed: 0, acted: 0 }
   let failures = faults.fails ?? 0
-  const task = (index: number): Environment.Task<Error, Scope.Scope> => ({
+  const task = (index: number): Environment.Task<Gone, Scope.Scope> => ({
     name: `task ${index}`,
     make: Effect.acquireRelease(
       Effect.sync(() => {
@@ -70,10 +72,10 @@ const scripted = (faults: { readonly fails?: number; readonly hangs?: boolean } 
         return {
           start: Effect.succeed({ prompt: [index + 1, 2], stop: [] }),
           act: ({ tokens }: Environment.Action) =>
-            Effect.suspend((): Effect.Effect<Environment.Outcome, Error> => {
+            Effect.suspend((): Effect.Effect<Environment.Outcome, Gone> => {
               counts.acted++
               if (faults.hangs === true && index === 0) return Effect.never
-              if (failures-- > 0) return Effect.fail(new Error("the sandbox is gone"))
+              if (failures-- > 0) return Effect.fail(new Gone({ message: "the sandbox is gone" }))
               return Effect.succeed({ reward: (tokens[0] ?? 0) % 7 })
             }),
         }
@@ -96,7 +98,7 @@ const small: Rl.Input = {
   checkpoints: { everySteps: 0, rollingEverySteps: 2 },
 }
 
-const program = (store: RunStore.Service, task: Rl.Options<Error, Scope.Scope>["task"], config: Rl.Input = small) =>
+const program = (store: RunStore.Service, task: Rl.Options<Gone, Scope.Scope>["task"], config: Rl.Input = small) =>
   Rl.train({ config, task, tasks: "scripted" }).pipe(
     Stream.runCollect,
     Effect.scoped,
@@ -142,6 +144,47 @@ describe("rollouts", () => {
       }
       expect(deaths).toBeGreaterThan(isFull ? 45 : 9)
     }),
+  )
+
+  it.effect("a run that goes back to the middle of an iteration uses the rollouts of that iteration", () =>
+    Effect.gen(function* () {
+      const config = { ...small, checkpoints: { everySteps: 3 } }
+      const whole = yield* onServer(
+        Effect.gen(function* () {
+          yield* program(yield* RunStore.memory(), scripted().task, config)
+          return yield* weights
+        }),
+      )
+      yield* onServer(
+        Effect.gen(function* () {
+          // Dies after the checkpoint in the middle of the second iteration.
+          const store = yield* RunStore.memory()
+          const dies: RunStore.Service = {
+            ...store,
+            append: (file, lines) =>
+              file === "events.jsonl" && lines.some((line) => line.includes('"step":4'))
+                ? Effect.die("killed")
+                : store.append(file, lines),
+          }
+          yield* Effect.exit(program(dies, scripted().task, config))
+          expect((yield* store.lines("checkpoints.jsonl")).length).toBe(1)
+          yield* Effect.flatMap(ScriptedServer.ScriptedServer, ({ endSession }) => endSession())
+          yield* program(store, scripted().task, config)
+          expect(yield* weights).toEqual(whole)
+        }),
+      )
+    }),
+  )
+
+  it.effect("more updates than rollouts are refused before anything is sent", () =>
+    onServer(
+      Effect.gen(function* () {
+        const error = yield* Effect.flip(
+          program(yield* RunStore.memory(), scripted().task, { ...small, updatesPerIteration: 5 }),
+        )
+        expect(error).toMatchObject({ _tag: "InvalidInput", path: "config.updatesPerIteration" })
+      }),
+    ),
   )
 
   it.effect("a failed rollout ends the run only after the others have ended, and they are kept", () =>

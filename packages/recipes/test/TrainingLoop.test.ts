@@ -222,6 +222,96 @@ describe("a training loop", () => {
     }),
   )
 
+  it.effect("evaluations run at their own steps, and a crash loses neither one nor the best weights", () =>
+    Effect.gen(function* () {
+      const values = [10, 0, 10, 10]
+      const evaluated: Array<string> = []
+      const options = (store: RunStore.Service) =>
+        Effect.gen(function* () {
+          const run = yield* Run.open({ model: { baseModel: "m" }, configuration: {} })
+          if (run._tag === "Completed") return
+          const evaluation = (name: string, everySteps: number) => ({
+            name,
+            everySteps,
+            evaluate: (_: unknown, { step }: { readonly step: number }) =>
+              Effect.sync(() => {
+                evaluated.push(`${name} ${step}`)
+                return { metrics: { [`${name}/x`]: values[step / 2] ?? Number.NaN } }
+              }),
+          })
+          yield* Stream.runDrain(
+            TrainingLoop.events(run, {
+              batches: (from) =>
+                Stream.map(
+                  Stream.iterate(from, (step) => step + 1),
+                  batchAt,
+                ),
+              steps,
+              loss: Loss.crossEntropy,
+              optimizer: adam,
+              metrics: () => Effect.succeed({ diverged: Number.NaN }),
+              checkpoints: policy({ everySteps: 0, best: { metric: "cheap/x", direction: "lowest" } }),
+              evaluations: [evaluation("cheap", 2), evaluation("dear", 6)],
+            }),
+          )
+        }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
+      let deaths = 0
+      for (let writes = 1; ; writes += isFull ? 1 : 7) {
+        const died = yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            evaluated.length = 0
+            const exit = yield* Effect.exit(options(dying(store, writes)))
+            if (Exit.isFailure(exit)) yield* options(store)
+            const events = yield* Run.readEvents(store)
+            const best = events.flatMap((event) =>
+              event._tag === "Checkpoint" && event.kind === "best" ? [event.step] : [],
+            )
+            expect({ writes, best }).toEqual({ writes, best: [0, 2] })
+            const names = events.flatMap((event) =>
+              event._tag === "Evaluation" ? [`${event.name} ${event.step}`] : [],
+            )
+            expect(names.toSorted()).toEqual(["cheap 0", "cheap 2", "cheap 4", "cheap 6", "dear 0", "dear 6"])
+            expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { diverged: Number.NaN } })
+            return Exit.isFailure(exit)
+          }),
+        )
+        if (!died) break
+        deaths++
+      }
+      expect(deaths).toBeGreaterThan(5)
+    }),
+  )
+
+  it.effect("a save that failed does not keep a run from continuing", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      yield* onServer(
+        Effect.gen(function* () {
+          const store = yield* RunStore.memory()
+          const { fault } = yield* ScriptedServer.ScriptedServer
+          yield* fault({ on: "save_weights", times: 1, failFuture: { error: "disk full", category: "server" } })
+          expect(yield* Effect.flip(program(store))).toMatchObject({ _tag: "RequestFailed" })
+          yield* program(store)
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
+    }),
+  )
+
+  it.effect("a model that the server refuses leaves no configuration behind", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const { fault } = yield* ScriptedServer.ScriptedServer
+        yield* fault({ on: "create_model", status: 400, body: { detail: "no such model" } })
+        const refused = yield* Effect.exit(program(store, { configuration: { model: "typo" } }))
+        expect(Exit.isFailure(refused)).toBe(true)
+        expect(yield* program(store, { configuration: { model: "m" } })).not.toBe("complete")
+      }),
+    ),
+  )
+
   it.effect("a run is not continued with another configuration, and the error lists the differences", () =>
     onServer(
       Effect.gen(function* () {
@@ -247,6 +337,7 @@ describe("a training loop", () => {
           const [store, forked] = [yield* RunStore.memory("first"), yield* RunStore.memory("second")]
           yield* program(store)
           expect(yield* Run.fork(store, forked, 5)).toBe(4)
+          expect(yield* Effect.flip(Run.fork(forked, store, 2))).toMatchObject({ _tag: "RunExists" })
           yield* program(forked, { configuration: { steps, note: "another try" } })
           expect(yield* weights).toEqual(whole.weights)
           const made = (yield* Run.readEvents(forked)).flatMap((event) => (event._tag === "Step" ? [event.step] : []))

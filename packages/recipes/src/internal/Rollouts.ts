@@ -11,15 +11,16 @@ import type * as SamplingClient from "effect-tinker/SamplingClient"
 import type { FutureError } from "effect-tinker/TinkerError"
 import type { Task } from "../Environment.ts"
 import { RunStoreFailed } from "../RunError.ts"
+import { AnyNumber, Metrics } from "../RunEvent.ts"
 import type { Service as Store } from "../RunStore.ts"
 
 /** One action of a rollout, with what the model saw. */
 const Turn = Schema.Struct({
   prompt: Schema.Array(Schema.Int),
   tokens: Schema.Array(Schema.Int),
-  logprobs: Schema.Array(Schema.Number),
+  logprobs: Schema.Array(AnyNumber),
   masked: Schema.optional(Schema.Boolean),
-  metrics: Schema.optional(Schema.Record({ key: Schema.String, value: Schema.Number })),
+  metrics: Schema.optional(Metrics),
 })
 
 /** A finished rollout. `version` is the number of updates that its policy had. */
@@ -137,6 +138,7 @@ export const roll = <E, R>(
           return yield* failed("the server returned no log probabilities")
         const tokens = Int32Array.from(sequence.tokens)
         const outcome = yield* guarded(environment.act({ tokens, stopReason: sequence.stopReason }))
+        if (!Number.isFinite(outcome.reward)) return yield* failed(`the reward is ${outcome.reward}`)
         reward += outcome.reward
         turns.push({
           prompt: yield* textOnly(prompt, failed),

@@ -74,7 +74,8 @@ export const journaled = (
   const found = new Map<string, Placed>()
   for (const call of calls) {
     const tag = fromTag(call.tag)
-    if (tag === undefined) continue
+    // One that failed is placed again.
+    if (tag === undefined || ("succeeded" in call && !call.succeeded)) continue
     const { purpose, step } = tag
     const key = `${purpose} ${step}`
     const known = found.get(key) ?? {

@@ -53,10 +53,12 @@ const run: Run = async (input) => {
   return millis > slow ? `took ${Math.round(millis)} ms` : undefined
 }
 
-const isOurs = Coverage.modulesOf(readFileSync(fileURLToPath(import.meta.url), "utf8"), (path) =>
-  path.startsWith("packages/"),
+/** Everything but the runtime of Effect: schemas and protobuf decode on our behalf. */
+const isDecoder = Coverage.modulesOf(
+  readFileSync(fileURLToPath(import.meta.url), "utf8"),
+  (path) => !/node_modules\/effect\/.*\/internal\//.test(path),
 )
-const coverage = Coverage.start((url) => url === import.meta.url, isOurs)
+const coverage = Coverage.start((url) => url === import.meta.url, isDecoder)
 const { corpus, finding } = await explore({
   run,
   corpus: [...(target?.seeds ?? []), ...settings.corpus.map((text) => Buffer.from(text, "base64"))],

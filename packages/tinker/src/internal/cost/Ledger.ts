@@ -40,7 +40,7 @@ export class Ledger {
     this.spent += cost
   }
 
-  /** Keeps a reservation forever, because nobody knows what the operation cost. */
+  /** Keeps a reservation forever, because the cost of the operation is unknown. */
   abandon(reserved: bigint, isExact: boolean): void {
     this.free(reserved, isExact)
     this.unconfirmed += reserved

@@ -25,7 +25,6 @@ type Readable = Pick<
 >
 
 class FiberView implements Readable {
-  readonly currentContext: AnyFiber["currentContext"]
   readonly currentDefaultServices: AnyFiber["currentDefaultServices"]
   readonly currentScheduler: AnyFiber["currentScheduler"]
   readonly currentSpan: AnyFiber["currentSpan"]
@@ -33,9 +32,15 @@ class FiberView implements Readable {
   readonly currentTracer: AnyFiber["currentTracer"]
   private readonly fiberId: ReturnType<AnyFiber["id"]>
   private readonly fiberRefs: FiberRefs.FiberRefs
+  private readonly outerContext: AnyFiber["currentContext"]
+  private readonly outerSpan: AnyFiber["currentSpan"]
+  private innerContext: AnyFiber["currentContext"] | undefined = undefined
 
-  constructor(fiber: Readable, context: AnyFiber["currentContext"], span: AnyFiber["currentSpan"]) {
-    this.currentContext = context
+  constructor(fiber: Readable, span: AnyFiber["currentSpan"]) {
+    // A view of a view replaces its span, so it needs no context that has been built.
+    const isView = fiber instanceof FiberView
+    this.outerContext = isView ? fiber.outerContext : fiber.currentContext
+    this.outerSpan = isView ? fiber.outerSpan : fiber.currentSpan
     this.currentDefaultServices = fiber.currentDefaultServices
     this.currentScheduler = fiber.currentScheduler
     this.currentSpan = span
@@ -43,6 +48,13 @@ class FiberView implements Readable {
     this.currentTracer = fiber.currentTracer
     this.fiberId = fiber.id()
     this.fiberRefs = fiber.getFiberRefs()
+  }
+
+  /** Built when it is read: most requests read only the span, and adding it copies the whole context. */
+  get currentContext(): AnyFiber["currentContext"] {
+    if (this.currentSpan === undefined || this.currentSpan === this.outerSpan) return this.outerContext
+    this.innerContext ??= Context.add(this.outerContext, Tracer.ParentSpan, this.currentSpan)
+    return this.innerContext
   }
 
   id(): ReturnType<AnyFiber["id"]> {
@@ -64,9 +76,7 @@ class FiberView implements Readable {
 const asFiber = (view: Readable): AnyFiber => view as unknown as AnyFiber
 
 /** Returns what the fiber has now, whatever becomes of it. */
-export const snapshot = (fiber: AnyFiber): AnyFiber =>
-  asFiber(new FiberView(fiber, fiber.currentContext, fiber.currentSpan))
+export const snapshot = (fiber: AnyFiber): AnyFiber => asFiber(new FiberView(fiber, fiber.currentSpan))
 
 /** Returns what the fiber has now, inside this span. */
-export const withSpan = (fiber: AnyFiber, span: Tracer.Span): AnyFiber =>
-  asFiber(new FiberView(fiber, Context.add(fiber.currentContext, Tracer.ParentSpan, span), span))
+export const withSpan = (fiber: AnyFiber, span: Tracer.Span): AnyFiber => asFiber(new FiberView(fiber, span))

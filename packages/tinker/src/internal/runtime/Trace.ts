@@ -10,7 +10,6 @@ import * as FiberRef from "effect/FiberRef"
 import * as HashMap from "effect/HashMap"
 import * as Option from "effect/Option"
 import * as Tracer from "effect/Tracer"
-import { tryExit } from "../util/Callback.ts"
 import { clockOf } from "../util/MonotonicClock.ts"
 import * as FiberContext from "./FiberContext.ts"
 
@@ -25,7 +24,7 @@ export class Trace {
   private readonly tracer: Tracer.Tracer
   private readonly span: Tracer.Span
   private readonly clock: Clock.Clock
-  private readonly parts: Array<Trace> = []
+  private parts: Array<Trace> | undefined = undefined
 
   constructor(tracer: Tracer.Tracer, span: Tracer.Span, clock: Clock.Clock) {
     this.tracer = tracer
@@ -46,16 +45,19 @@ export class Trace {
     const now = this.clock.unsafeCurrentTimeNanos()
     const span = this.tracer.span(name, Option.some(this.span), Context.empty(), [], now, "internal")
     const part = new Trace(this.tracer, span, this.clock)
-    this.parts.push(part)
+    if (this.parts === undefined) this.parts = [part]
+    else this.parts.push(part)
     return part
   }
 
   /** Ends the span. Only the first call counts. A tracer that throws costs its span and nothing else. */
   end(exit: Exit.Exit<unknown, unknown> = Exit.void): void {
-    for (const part of this.parts) part.end(exit)
-    tryExit(() => {
+    if (this.parts !== undefined) for (const part of this.parts) part.end(exit)
+    try {
       if (this.span.status._tag !== "Ended") this.span.end(this.clock.unsafeCurrentTimeNanos(), exit)
-    })
+    } catch {
+      // The tracer's fault.
+    }
   }
 
   /** Runs the effect inside this span, in whatever fiber. */
@@ -112,9 +114,12 @@ export const open = (
 ): Opened | undefined => {
   const tracer = tracerOf(fiber)
   if (tracer === undefined) return undefined
-  const made = tryExit(() => makeSpan(fiber, tracer, name, kind, attributes))
-  if (Exit.isFailure(made)) return undefined
-  return { trace: new Trace(tracer, made.value, clockOf(fiber)), fiber: FiberContext.withSpan(fiber, made.value) }
+  try {
+    const span = makeSpan(fiber, tracer, name, kind, attributes)
+    return { trace: new Trace(tracer, span, clockOf(fiber)), fiber: FiberContext.withSpan(fiber, span) }
+  } catch {
+    return undefined
+  }
 }
 
 const noLinks: ReadonlyArray<Tracer.SpanLink> = []

@@ -215,14 +215,30 @@ export {
 } from "./internal/training/StepFailed.ts"
 
 /**
+ * Options of `trainStep`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface StepOptions extends RequestOptions {
+  /**
+   * How many passes the batch is split into before its update. Gradients add up, so the update is that of one pass over
+   * the whole batch. After a crash, a step has all of its passes or none.
+   *
+   * @default 1
+   */
+  readonly passes?: number | undefined
+}
+
+/**
  * Options of `trainSteps`.
  *
  * @since 0.1.0
  * @category models
  */
 export interface StepsOptions<P = void, E = never, R = never> extends Pick<
-  RequestOptions,
-  "deadline" | "stalledAfter"
+  StepOptions,
+  "deadline" | "stalledAfter" | "passes"
 > {
   /**
    * The number of the first step.
@@ -264,13 +280,13 @@ export interface Service extends Calls<"plain"> {
       data: Data<Inputs, D>,
       loss: Loss.Loss<Inputs>,
       optimizer: Optimizer.Optimizer,
-      options?: RequestOptions,
+      options?: StepOptions,
     ): Effect.Effect<Step, TrainingError | StepFailed>
     <I extends CustomLoss.Inputs, E, R>(
       data: ReadonlyArray<Datum<I>>,
       loss: CustomLoss.CustomLoss<I, E, R>,
       optimizer: Optimizer.Optimizer,
-      options?: RequestOptions,
+      options?: StepOptions,
     ): Effect.Effect<Step, TrainingError | StepFailed | E, R>
   }
   /**
@@ -503,7 +519,7 @@ const make = (
         data: unknown,
         loss: Steps.AnyLoss<E, R>,
         optimizer: Optimizer.Optimizer,
-        requestOptions: RequestOptions = {},
+        requestOptions: StepOptions = {},
       ) =>
         Effect.suspend(() => {
           const step = nextStep++

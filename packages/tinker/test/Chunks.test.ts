@@ -3,7 +3,7 @@ import { Either, FastCheck as fc } from "effect"
 import * as Loss from "effect-tinker/Loss"
 import * as ModelInput from "effect-tinker/ModelInput"
 // The package does not export this module, and the compiler refuses to rewrite a `.ts` import into another project.
-import { cut, type Chunk } from "../src/internal/training/Chunks.js"
+import { cut, split, type Chunk } from "../src/internal/training/Chunks.js"
 import { behaviour } from "./support/Recorded.ts"
 
 /** A token, its target and its weight take 16 bytes; audio makes up the rest. */
@@ -35,6 +35,19 @@ describe("Chunks", () => {
     }
     const ours = Object.entries(cases).map(([name, batch]) => [name, lengths(cut(batch, limits))])
     expect(Object.fromEntries(ours)).toEqual(behaviour("behaviours/chunk_limits_default.json").expect.result)
+  })
+
+  it("a batch is split into parts of almost equal size, in order, and never into empty ones", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 1, max: 50 }), (count, parts) => {
+        const batch = small(count)
+        const found = split(batch, parts)
+        const sizes = found.map(({ data }) => data.length)
+        expect(found).toHaveLength(Math.min(count, parts))
+        expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(1)
+        expect(found.flatMap(({ data }) => data)).toEqual(batch.data)
+      }),
+    )
   })
 
   it("an empty batch gives no chunks", () => {

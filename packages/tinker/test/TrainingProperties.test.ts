@@ -141,7 +141,8 @@ const check = (mode: (typeof modes)[number], parallel: boolean, { actions, close
       if (closedAfter !== undefined) yield* Effect.fork(Effect.delay(Scope.close(scope, Exit.void), closedAfter))
       // Every caller resumes; otherwise the test does not end.
       yield* Fiber.awaitAll(callers)
-      yield* Effect.sleep("2 minutes")
+      // Enqueued requests outlive their callers: they are each of them is retried for up to five minutes.
+      yield* Effect.sleep("1 hour")
       return { broken: yield* client.broken }
     }).pipe(Effect.supervised(supervisor))
 

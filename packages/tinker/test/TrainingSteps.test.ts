@@ -43,6 +43,30 @@ describe("trainSteps", () => {
     ),
   )
 
+  it.effect("a step with several passes sends each part of its batch before one update", () =>
+    run(
+      Effect.gen(function* () {
+        const client = yield* lora()
+        const data = [datum(1, 2), datum(3, 4), datum(5, 6), datum(7, 8), datum(9, 10)]
+        const steps = yield* Stream.make(data, data.slice(0, 2)).pipe(
+          client.trainSteps(Loss.crossEntropy, adam, { passes: 3 }),
+          Stream.runCollect,
+        )
+        expect(Array.from(steps, ({ pass }) => pass.outputs.length)).toEqual([5, 2])
+        expect(yield* applied).toEqual([
+          "1 forward_backward",
+          "2 forward_backward",
+          "3 forward_backward",
+          "4 optim_step",
+          "5 forward_backward",
+          "6 forward_backward",
+          "7 optim_step",
+        ])
+        expect(yield* ending(client.trainStep(data, Loss.crossEntropy, adam, { passes: 0 }))).toBe("InvalidInput")
+      }),
+    ),
+  )
+
   it.effect("a step that was not sent yet is withdrawn when afterUpdate fails", () =>
     run(
       Effect.gen(function* () {

@@ -35,3 +35,11 @@ export const cut = (batch: PreparedBatch, { maxBytes, maxLength }: Limits): Read
   if (data.length > 0) chunks.push({ loss: batch.loss, data, bytes })
   return chunks
 }
+
+/** Splits a batch into parts of almost equal numbers of datums; into fewer if it has not as many. */
+export const split = (batch: PreparedBatch, parts: number): ReadonlyArray<PreparedBatch> => {
+  const count = Math.min(parts, batch.data.length)
+  if (count <= 1) return [batch]
+  const at = (part: number) => Math.round((part * batch.data.length) / count)
+  return Array.from({ length: count }, (_, part) => ({ ...batch, data: batch.data.slice(at(part), at(part + 1)) }))
+}

@@ -15,6 +15,7 @@ import type { ClientConfig } from "../../protocol/schemas/Session.ts"
 import { InvalidInput } from "../../TinkerError.ts"
 import type { TrainingResult } from "../../TrainingResult.ts"
 import type { Service as Transport } from "../../Transport.ts"
+import { invalid } from "../codec/Invalid.ts"
 import type { JsonObject } from "../codec/Wire.ts"
 import type { Meters } from "../runtime/Meters.ts"
 import * as Chunks from "./Chunks.ts"
@@ -26,6 +27,12 @@ import type { Operation } from "./Submission.ts"
 /** Options of one call. */
 export interface WaitOptions extends Pick<ApiFuture.Options, "deadline" | "stalledAfter"> {
   readonly tag?: string | undefined
+}
+
+/** Options of a training step. */
+export interface StepOptions extends WaitOptions {
+  /** How many passes the batch is split into. */
+  readonly passes?: number | undefined
 }
 
 /** The parts that all operations of a client share. */
@@ -103,15 +110,21 @@ const pass =
   (model: Model, loss: Loss.Loss<never>, data: unknown, options: WaitOptions): Built<TrainingResult, TrainingResult> =>
     Either.flatMap(Loss.prepareUnknown(loss, data), (batch) => preparedPass(model, batch, forwardOnly, options))
 
-/** Creates a pass over a batch that was checked before. */
+/**
+ * Creates a pass over a batch that was checked before. Several passes with one update are one operation, like the pieces
+ * of a batch that is too large for one request: the journal keeps all of them before the first is sent.
+ */
 export const preparedPass = (
   model: Model,
   batch: Loss.PreparedBatch,
   forwardOnly: boolean,
-  options: WaitOptions,
+  options: StepOptions,
 ): Built<TrainingResult, TrainingResult> => {
   const { flags, meters, passes } = model
-  const chunks = Chunks.cut(batch, { maxLength: flags.fwdbwdMaxChunkLen, maxBytes: flags.fwdbwdMaxChunkBytesCount })
+  const parts = options.passes ?? 1
+  if (!Number.isSafeInteger(parts) || parts < 1) return invalid("passes", "expected a whole number above 0")
+  const limits = { maxLength: flags.fwdbwdMaxChunkLen, maxBytes: flags.fwdbwdMaxChunkBytesCount }
+  const chunks = Chunks.split(batch, parts).flatMap((part) => Chunks.cut(part, limits))
   const requests = chunks.map((chunk) => PassRequests.request(passes, chunk, forwardOnly))
   // A piece that can't be written is found before another one is sent.
   const bad =

@@ -60,7 +60,7 @@ export const begin = <E, R>(
   loss: AnyLoss<E, R>,
   optimizer: Optimizer,
   step: number,
-  options: Operations.WaitOptions,
+  options: Operations.StepOptions,
 ): Effect.Effect<Begun<Step, TrainingError | StepFailed>, TrainingError | E, R> =>
   Effect.uninterruptibleMask((restore) =>
     Effect.flatMap(
@@ -89,7 +89,7 @@ const preparePass = <E, R>(
   trace: Traces.Trace | undefined,
   data: unknown,
   loss: AnyLoss<E, R>,
-  options: Operations.WaitOptions,
+  options: Operations.StepOptions,
 ): Effect.Effect<Pass, TrainingError | E, R> =>
   isCustom(loss)
     ? prepareCustom(deps, trace, data, loss, options)
@@ -105,7 +105,7 @@ const prepareCustom = <E, R>(
   trace: Traces.Trace | undefined,
   data: unknown,
   loss: CustomLoss.CustomLoss<never, E, R>,
-  options: Operations.WaitOptions,
+  options: Operations.StepOptions,
 ): Effect.Effect<Pass, TrainingError | E, R> =>
   Effect.gen(function* () {
     // Checked by `prepare`: callers without types may pass anything.
@@ -128,7 +128,7 @@ const place = <E, R>(
   loss: AnyLoss<E, R>,
   optimizer: Optimizer,
   step: number,
-  options: Operations.WaitOptions,
+  options: Operations.StepOptions,
 ) =>
   Effect.gen(function* () {
     const startedAt = yield* uptime

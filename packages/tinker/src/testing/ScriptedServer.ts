@@ -149,6 +149,11 @@ export interface Options {
    * Default: `canonical`.
    */
   readonly samplerPath?: "canonical" | "two-part" | undefined
+  /**
+   * How many of the newest requests the server remembers, with their results: `requests` returns no others, and a number
+   * of an older one is not recognized. Bounds the memory of a long run. Default: all.
+   */
+  readonly keep?: number | undefined
   /** The initial faults. */
   readonly faults?: ReadonlyArray<Fault> | undefined
 }

@@ -198,6 +198,23 @@ describe("ScriptedServer sequence numbers", () => {
     ),
   )
 
+  it.effect("a scripted server forgets old requests if it is told how many to keep", () =>
+    Rig.run(
+      Effect.gen(function* () {
+        const modelId = yield* Rig.createModel()
+        const first = yield* Rig.submitStep(modelId, 1)
+        for (let seq = 2; seq <= 50; seq++) yield* Effect.flatMap(Rig.submitStep(modelId, seq), Rig.stepped)
+        const { requests } = yield* Server
+        expect((yield* requests).length).toBeLessThanOrEqual(10)
+        expect((yield* Rig.applied).length).toBeLessThanOrEqual(10)
+        expect((yield* Rig.applied).at(-1)).toBe(50)
+        expect((yield* Rig.model).weights.steps).toBe(50)
+        expect(yield* failure(Rig.stepped(first))).toBe("NotFound")
+      }),
+      { keep: 5 },
+    ),
+  )
+
   const rejected = { on: "optim_step", nth: 2, status: 400, body: { detail: "no" } } as const
 
   it.effect.each(["dedupe", "nextOnly"] as const)("%s mode: a rejected request leaves its number unused", (mode) =>

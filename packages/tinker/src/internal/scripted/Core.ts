@@ -16,7 +16,7 @@ import { Dropped } from "./Dropped.ts"
 import { Faults } from "./Faults.ts"
 import { type Call, type Fate, type Matched, modelIdOf, read, sessionOf } from "./Incoming.ts"
 import { routes } from "./Routes.ts"
-import { type Model, type Outcome, State } from "./State.ts"
+import { type Model, type Outcome, State, trim } from "./State.ts"
 import { held, useNumber } from "./Submit.ts"
 
 const table = Record.toEntries(routes)
@@ -157,6 +157,7 @@ export const make = (options: Scripted.Options = {}): Effect.Effect<Core, never,
       const call = read(request, timeOf(fiber).clock.unsafeCurrentTimeMillis(), state, find)
       const { seen } = call
       log.push(seen)
+      trim(log, state.settings.keep)
       const met = faults.meet(seen)
       const answered = met === undefined ? serve(call, fiber) : late(happen(met, call, fiber), met.delay)
       const exit = exitOf(answered)

@@ -122,6 +122,7 @@ const defaults: Settings = {
   sample: undefined,
   promptLogprobsShort: false,
   samplerPath: "canonical",
+  keep: Number.POSITIVE_INFINITY,
 }
 
 const requestId = {
@@ -144,6 +145,7 @@ export class State {
   /** Lanes with work that needs a fiber. */
   readonly waiting = new Set<Lane>()
   private sequences = 0
+  private promised = 0
 
   constructor(options: Given) {
     this.configure(options)
@@ -156,11 +158,18 @@ export class State {
   }
 
   future(operation: Future["operation"], sessionId: string, pause: Future["pause"]): Future {
-    const id = requestId[this.settings.requestIds](this.futures.size + 1)
+    const id = requestId[this.settings.requestIds](++this.promised)
     const done = Deferred.unsafeMake<Outcome>(FiberId.none)
     const future: Future = { id, operation, sessionId, done, outcome: undefined, pause }
     this.futures.set(id, future)
+    if (this.futures.size > this.settings.keep) this.forgetOldest()
     return future
+  }
+
+  /** Forgets the oldest result, unless it is still to come. */
+  private forgetOldest(): void {
+    const [oldest] = this.futures.values()
+    if (oldest?.outcome !== undefined) this.futures.delete(oldest.id)
   }
 
   nextSequenceId(): string {
@@ -171,6 +180,11 @@ export class State {
     session.state = "ended"
     for (const future of this.futures.values()) if (future.sessionId === session.id) settle(future, gone)
   }
+}
+
+/** Removes the oldest elements when there are twice as many as are kept: one by one would move all others each time. */
+export const trim = (list: Array<unknown>, keep: number): void => {
+  if (list.length > 2 * keep) list.splice(0, list.length - keep)
 }
 
 /** Settles a future; later outcomes are ignored. */

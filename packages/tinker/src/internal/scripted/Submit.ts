@@ -12,7 +12,7 @@ import * as Hash from "../util/Hash.ts"
 import type { Call } from "./Incoming.ts"
 import { Lane } from "./Lane.ts"
 import type { Payload } from "./Results.ts"
-import { failed, type Future, gone, type Model, type Outcome, settle, type State } from "./State.ts"
+import { failed, type Future, gone, type Model, type Outcome, settle, type State, trim } from "./State.ts"
 
 /** The result of running a request; the left side is why it failed. */
 export type Done = Either.Either<Payload, string>
@@ -133,7 +133,7 @@ export const submit = (
   const future = futureFor(call, model.sessionId)
   const apply = (): Outcome => {
     const outcome = outcomeOf(call, done)
-    if (outcome._tag === "Result") record(model, { seq, operation, bodyHash, requestId: future.id })
+    if (outcome._tag === "Result") record(state, model, { seq, operation, bodyHash, requestId: future.id })
     return outcome
   }
   switch (mode) {
@@ -163,8 +163,10 @@ export const submit = (
   return Either.right(accepted(future))
 }
 
-const record = (model: Model, applied: Model["applied"][number]): void => {
+const record = ({ settings }: State, model: Model, applied: Model["applied"][number]): void => {
   model.applied.push(applied)
+  trim(model.applied, settings.keep)
+  model.submitted.delete(applied.seq - settings.keep)
   model.hash = Hash.fingerprint(new TextEncoder().encode(`${model.hash} ${applied.operation} ${applied.bodyHash}`))
 }
 

@@ -40,6 +40,8 @@ export interface ServerOptions {
   readonly gapTimeout?: Duration.DurationInput | undefined
   /** Maximum number of queued and running samples per key; more are answered with 429. Default: 4096. */
   readonly maxQueuedSamples?: number | undefined
+  /** Maximum number of samples that are computed at once; tenants take turns. Default: 64. */
+  readonly maxRunningSamples?: number | undefined
   /** Maximum size of all passes that were accepted but not run; more are answered with 429. Default: 512 MiB. */
   readonly maxQueuedBytes?: number | undefined
   /** Number of updates after which a model is written to disk; a restart repeats at most this many. Default: 20. */
@@ -70,6 +72,7 @@ export interface Settings {
   readonly hold: number
   readonly gapTimeout: number
   readonly maxQueuedSamples: number
+  readonly maxRunningSamples: number
   readonly maxQueuedBytes: number
   readonly snapshotEvery: number
   readonly metadataAbove: number
@@ -95,6 +98,7 @@ export const settings = (options: ServerOptions): Settings => ({
   hold: Math.min(Duration.toMillis(options.hold ?? "30 seconds"), 44_000),
   gapTimeout: Duration.toMillis(options.gapTimeout ?? "5 minutes"),
   maxQueuedSamples: options.maxQueuedSamples ?? 4096,
+  maxRunningSamples: Math.max(1, options.maxRunningSamples ?? 64),
   maxQueuedBytes: options.maxQueuedBytes ?? 512 * 2 ** 20,
   snapshotEvery: options.snapshotEvery ?? 20,
   metadataAbove: options.metadataAbove ?? 16 * 2 ** 20,

@@ -31,6 +31,7 @@ import { sampling } from "./internal/routes/Sampling.ts"
 import { sessions } from "./internal/routes/Sessions.ts"
 import { training } from "./internal/routes/Training.ts"
 import { emptyState } from "./internal/State.ts"
+import * as Turns from "./internal/Turns.ts"
 import { ModelHost } from "./ModelHost.ts"
 import { type ServerOptions, settings } from "./ServerOptions.ts"
 import * as Store from "./Store.ts"
@@ -176,6 +177,7 @@ export const make = (
           ? CheckpointFiles.memory()
           : yield* CheckpointFiles.directory(join(dataDirectory, "files")),
       host: yield* ModelHost,
+      turns: Turns.make(all.maxRunningSamples),
       scope: yield* Effect.scope,
       secrets: Auth.secretsOf(yield* secretOf(store)),
       keyHashes: Auth.hashesOf(all.apiKeys),

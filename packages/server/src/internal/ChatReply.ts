@@ -136,7 +136,8 @@ const choiceOf = (completion: Completion, sequence: ModelHost.Sequence, index: n
 export const completeResponse = (completion: Completion): Effect.Effect<Answer, Refusal> =>
   Effect.gen(function* () {
     const key = yield* acquireSampler(completion)
-    const output = yield* Effect.mapError(completion.core.host.sample(key, completion.request), toRefusal)
+    const { core, owner, request } = completion
+    const output = yield* Effect.mapError(core.turns.run(owner)(core.host.sample(key, request)), toRefusal)
     yield* count(completion, drawnIn(output))
     return json({
       ...head(completion, completion.kind === "chat" ? "chat.completion" : "text_completion"),
@@ -179,6 +180,7 @@ const progress = (completion: Completion): Stream.Stream<Progress, Refusal> =>
           return Queue.unsafeOffer(queue, { sequence, token })
         })
         .pipe(
+          completion.core.turns.run(completion.owner),
           // What was drawn before the client left was work, too.
           Effect.onExit((exit) => {
             if (Exit.isSuccess(exit)) return count(completion, drawnIn(exit.value))

@@ -5,6 +5,7 @@ import type * as ModelHost from "../ModelHost.ts"
 import type { Settings } from "../ServerOptions.ts"
 import type * as Store from "../Store.ts"
 import type { State } from "./State.ts"
+import type { Turns } from "./Turns.ts"
 
 /** The keys that sign; each is for one purpose, so that a signature for one is worthless for the other. */
 export interface Secrets {
@@ -18,6 +19,8 @@ export interface Core {
   readonly store: Store.Service
   readonly files: CheckpointFiles.Service
   readonly host: ModelHost.Service
+  /** Lets tenants take turns at sampling. */
+  readonly turns: Turns
   /** The scope of the server; background work stops when it closes. */
   readonly scope: Scope.Scope
   readonly secrets: Secrets

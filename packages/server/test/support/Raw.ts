@@ -49,8 +49,8 @@ export const make = (options: ServerOptions.ServerOptions = {}, model: Parameter
       const post = (path: string, body?: unknown, headers?: Readonly<Record<string, string>>) =>
         ask("POST", path, body, headers)
       /** Retrieves the result of an accepted request. */
-      const result = (accepted: Reply) =>
-        post("retrieve_future", { request_id: accepted.body.request_id, allow_metadata_only: false })
+      const result = (accepted: Reply, headers?: Readonly<Record<string, string>>) =>
+        post("retrieve_future", { request_id: accepted.body.request_id, allow_metadata_only: false }, headers)
       const session = Effect.map(post("create_session", { sdk_version: "1" }), ({ body }): string => body.session_id)
       const model = (sessionId: string, number = 0, lora: object = { seed: 1 }) =>
         Effect.gen(function* () {

@@ -78,7 +78,8 @@ export const startSample = (core: Core, sampler: Sampler, future: Future): Effec
   Effect.suspend(() => {
     const { sampling } = core.state
     sampling.set(sampler.owner, (sampling.get(sampler.owner) ?? 0) + 1)
-    return Effect.forkIn(Effect.interruptible(Futures.runJob(core, future)), core.scope).pipe(
+    const turn = core.turns.run(sampler.owner)(Futures.runJob(core, future))
+    return Effect.forkIn(Effect.interruptible(turn), core.scope).pipe(
       Effect.tap((fiber) =>
         Effect.forkIn(
           Effect.interruptible(Deferred.await(future.done)).pipe(

@@ -3,15 +3,32 @@
  *
  * @since 0.1.0
  */
-import type * as Effect from "effect/Effect"
+import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import type * as Scope from "effect/Scope"
+import type { InvalidInput } from "effect-tinker/TinkerError"
+import * as Models from "./Models.ts"
 import type { Renderer } from "./Renderer.ts"
 import { RendererError } from "./RendererError.ts"
+import * as DeepSeekV3 from "./renderers/DeepSeekV3.ts"
+import * as DeepSeekV41 from "./renderers/DeepSeekV41.ts"
+import * as Glm53 from "./renderers/Glm53.ts"
 import * as GptOss from "./renderers/GptOss.ts"
+import * as Kimi from "./renderers/Kimi.ts"
 import * as Llama3 from "./renderers/Llama3.ts"
+import * as Nemotron3 from "./renderers/Nemotron3.ts"
 import * as Qwen3 from "./renderers/Qwen3.ts"
+import * as Qwen35 from "./renderers/Qwen35.ts"
+import * as Qwen38 from "./renderers/Qwen38.ts"
+import * as Qwen3Vl from "./renderers/Qwen3Vl.ts"
 import * as RoleColon from "./renderers/RoleColon.ts"
+import * as Tml from "./renderers/Tml.ts"
+import * as Valley from "./renderers/Valley.ts"
 import type * as Tokenizer from "./Tokenizer.ts"
+import { TokenizerBackend } from "./TokenizerBackend.ts"
+import type { TokenizerError } from "./TokenizerError.ts"
+import * as TokenizerFiles from "./TokenizerFiles.ts"
+import { Tokenizers } from "./Tokenizers.ts"
 
 /**
  * The data behind the choice. Pass your own table to support models that are newer than this package.
@@ -28,47 +45,6 @@ export interface Table {
   readonly later: Readonly<Record<string, string>>
 }
 
-const roleColon = ["role_colon"]
-const llama3 = ["llama3"]
-const qwen3 = ["qwen3", "qwen3_disable_thinking"]
-const qwen3Instruct = ["qwen3_instruct"]
-const gptOss = ["gpt_oss_no_sysprompt", "gpt_oss_medium_reasoning"]
-const qwen3VlInstruct = ["qwen3_vl_instruct"]
-const qwen35 = ["qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking"]
-const qwen38 = [
-  "qwen3_8_xhigh_reasoning",
-  "qwen3_8_disable_thinking",
-  "qwen3_8_medium_reasoning",
-  "qwen3_8_low_reasoning",
-]
-const deepseekV3 = ["deepseekv3", "deepseekv3_thinking"]
-const deepseekV41 = [
-  "deepseekv4_1",
-  "deepseekv4_1_low_reasoning",
-  "deepseekv4_1_max_reasoning",
-  "deepseekv4_1_disable_thinking",
-  "deepseekv4_1_preserve_thinking",
-]
-const kimiK2 = ["kimi_k2"]
-const kimiK25 = ["kimi_k25", "kimi_k25_disable_thinking"]
-const kimiK26 = ["kimi_k26", "kimi_k26_disable_thinking", "kimi_k26_preserve_thinking"]
-const glm53 = ["glm5_3_max_reasoning", "glm5_3_low_reasoning", "glm5_3_high_reasoning"]
-const nemotron3 = ["nemotron3", "nemotron3_disable_thinking", "nemotron3_preserve_thinking"]
-const nemotron3Super = [
-  "nemotron3",
-  "nemotron3_disable_thinking",
-  "nemotron3_preserve_thinking",
-  "nemotron3_low_thinking",
-]
-const nemotron3Ultra = [
-  "nemotron3_ultra",
-  "nemotron3_ultra_disable_thinking",
-  "nemotron3_ultra_medium_thinking",
-  "nemotron3_ultra_preserve_thinking",
-]
-const nemotron3Lightning = ["nemotron3_ultra", "nemotron3_ultra_disable_thinking", "nemotron3_ultra_preserve_thinking"]
-const tml = ["tml_v0"]
-
 /**
  * The default table.
  *
@@ -76,64 +52,9 @@ const tml = ["tml_v0"]
  * @category models
  */
 export const table: Table = {
-  version: "0.5.8",
-  models: {
-    "meta-llama/Llama-3.1-8B-Instruct": llama3,
-    "meta-llama/Llama-3.2-1B": roleColon,
-    "meta-llama/Llama-3.2-3B": roleColon,
-    "meta-llama/Llama-3.1-8B": roleColon,
-    "meta-llama/Llama-3.1-70B": roleColon,
-    "meta-llama/Llama-3.3-70B-Instruct": llama3,
-    "Qwen/Qwen3-VL-30B-A3B-Instruct": qwen3VlInstruct,
-    "Qwen/Qwen3-VL-235B-A22B-Instruct": qwen3VlInstruct,
-    "Qwen/Qwen3-8B-Base": roleColon,
-    "Qwen/Qwen3-30B-A3B-Base": roleColon,
-    "Qwen/Qwen3-8B": qwen3,
-    "Qwen/Qwen3-32B": qwen3,
-    "Qwen/Qwen3-30B-A3B": qwen3,
-    "Qwen/Qwen3-4B-Instruct-2507": qwen3Instruct,
-    "Qwen/Qwen3-30B-A3B-Instruct-2507": qwen3Instruct,
-    "Qwen/Qwen3-235B-A22B-Instruct-2507": qwen3Instruct,
-    "Qwen/Qwen3.5-4B": qwen35,
-    "Qwen/Qwen3.5-9B": qwen35,
-    "Qwen/Qwen3.5-9B-Base": roleColon,
-    "Qwen/Qwen3.5-27B": qwen35,
-    "Qwen/Qwen3.5-35B-A3B": qwen35,
-    "Qwen/Qwen3.5-35B-A3B-Base": roleColon,
-    "Qwen/Qwen3.5-397B-A17B": qwen35,
-    "Qwen/Qwen3.6-27B": qwen35,
-    "Qwen/Qwen3.6-35B-A3B": qwen35,
-    "Qwen/Qwen3.8-27B": qwen38,
-    "deepseek-ai/DeepSeek-V3.1": deepseekV3,
-    "deepseek-ai/DeepSeek-V3.1-Base": roleColon,
-    "deepseek-ai/DeepSeek-V4.1-Flash": deepseekV41,
-    "deepseek-ai/DeepSeek-V4.1-Flash-1017": deepseekV41,
-    "openai/gpt-oss-20b": gptOss,
-    "openai/gpt-oss-120b": gptOss,
-    "moonshotai/Kimi-K2-Thinking": kimiK2,
-    "moonshotai/Kimi-K2.5": kimiK25,
-    "moonshotai/Kimi-K2.6": kimiK26,
-    "zai-org/GLM-5.3": glm53,
-    "zai-org/GLM-5.3-Flash": glm53,
-    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": nemotron3,
-    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": nemotron3Super,
-    "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": nemotron3Ultra,
-    "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": nemotron3Lightning,
-    "nvidia/NVIDIA-Nemotron-3.5-Super-VL-120B-A12B-BF16": nemotron3Ultra,
-    "thinkingmachines/Inkling": tml,
-    "thinkingmachines/Inkling-Small": tml,
-  },
-  later: {
-    qwen3_vl: "Qwen3-VL",
-    qwen3_5: "Qwen3.5",
-    qwen3_8: "Qwen3.8",
-    deepseekv3: "DeepSeek V3",
-    deepseekv4_1: "DeepSeek V4.1",
-    glm5_3: "GLM-5.3",
-    kimi_k2: "Kimi K2",
-    nemotron3: "Nemotron 3",
-    tml_v0: "TML",
-  },
+  version: Models.version,
+  models: Object.fromEntries(Object.entries(Models.table).map(([name, { renderers }]) => [name, renderers])),
+  later: {},
 }
 
 type Make = (tokenizer: Tokenizer.Service) => Effect.Effect<Renderer, RendererError>
@@ -144,10 +65,46 @@ const makers = {
   qwen3: (tokenizer) => Qwen3.make(tokenizer),
   qwen3_disable_thinking: (tokenizer) => Qwen3.make(tokenizer, { mode: "disabled" }),
   qwen3_instruct: (tokenizer) => Qwen3.make(tokenizer, { mode: "instruct" }),
+  qwen3_vl: (tokenizer) => Qwen3Vl.make(tokenizer),
+  qwen3_vl_instruct: (tokenizer) => Qwen3Vl.make(tokenizer, { instruct: true }),
+  qwen3_5: (tokenizer) => Qwen35.make(tokenizer),
+  qwen3_5_disable_thinking: (tokenizer) => Qwen35.make(tokenizer, { mode: "disabled" }),
+  qwen3_5_preserve_thinking: (tokenizer) => Qwen35.make(tokenizer, { mode: "preserved" }),
+  qwen3_8_xhigh_reasoning: (tokenizer) => Qwen38.make(tokenizer),
+  qwen3_8_medium_reasoning: (tokenizer) => Qwen38.make(tokenizer, { effort: "medium" }),
+  qwen3_8_low_reasoning: (tokenizer) => Qwen38.make(tokenizer, { effort: "low" }),
+  qwen3_8_disable_thinking: (tokenizer) => Qwen38.make(tokenizer, { effort: "disabled" }),
+  nemotron3: (tokenizer) => Nemotron3.make(tokenizer),
+  nemotron3_low_thinking: (tokenizer) => Nemotron3.make(tokenizer, { mode: "reduced" }),
+  nemotron3_disable_thinking: (tokenizer) => Nemotron3.make(tokenizer, { mode: "disabled" }),
+  nemotron3_preserve_thinking: (tokenizer) => Nemotron3.make(tokenizer, { mode: "preserved" }),
+  nemotron3_ultra: (tokenizer) => Nemotron3.make(tokenizer, { ultra: true }),
+  nemotron3_ultra_disable_thinking: (tokenizer) => Nemotron3.make(tokenizer, { ultra: true, mode: "disabled" }),
+  nemotron3_ultra_medium_thinking: (tokenizer) => Nemotron3.make(tokenizer, { ultra: true, mode: "reduced" }),
+  nemotron3_ultra_preserve_thinking: (tokenizer) => Nemotron3.make(tokenizer, { ultra: true, mode: "preserved" }),
+  deepseekv3: (tokenizer) => DeepSeekV3.make(tokenizer),
+  deepseekv3_disable_thinking: (tokenizer) => DeepSeekV3.make(tokenizer, { name: "deepseekv3_disable_thinking" }),
+  deepseekv3_thinking: (tokenizer) => DeepSeekV3.make(tokenizer, { thinking: true }),
+  deepseekv4_1: (tokenizer) => DeepSeekV41.make(tokenizer),
+  deepseekv4_1_low_reasoning: (tokenizer) => DeepSeekV41.make(tokenizer, { mode: "low" }),
+  deepseekv4_1_max_reasoning: (tokenizer) => DeepSeekV41.make(tokenizer, { mode: "max" }),
+  deepseekv4_1_disable_thinking: (tokenizer) => DeepSeekV41.make(tokenizer, { mode: "disabled" }),
+  deepseekv4_1_preserve_thinking: (tokenizer) => DeepSeekV41.make(tokenizer, { mode: "preserved" }),
+  glm5_3_max_reasoning: (tokenizer) => Glm53.make(tokenizer),
+  glm5_3_low_reasoning: (tokenizer) => Glm53.make(tokenizer, { effort: "low" }),
+  glm5_3_high_reasoning: (tokenizer) => Glm53.make(tokenizer, { effort: "high" }),
+  kimi_k2: (tokenizer) => Kimi.make(tokenizer, { version: "k2" }),
+  kimi_k25: (tokenizer) => Kimi.make(tokenizer, { version: "k25" }),
+  kimi_k25_disable_thinking: (tokenizer) => Kimi.make(tokenizer, { version: "k25", mode: "disabled" }),
+  kimi_k26: (tokenizer) => Kimi.make(tokenizer, { version: "k26" }),
+  kimi_k26_disable_thinking: (tokenizer) => Kimi.make(tokenizer, { version: "k26", mode: "disabled" }),
+  kimi_k26_preserve_thinking: (tokenizer) => Kimi.make(tokenizer, { version: "k26", mode: "preserved" }),
   gpt_oss_no_sysprompt: (tokenizer) => GptOss.make(tokenizer),
   gpt_oss_low_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "low" }),
   gpt_oss_medium_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "medium" }),
   gpt_oss_high_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "high" }),
+  tml_v0: (tokenizer) => Tml.make(tokenizer),
+  valley: (tokenizer) => Valley.make(tokenizer),
 } satisfies Record<string, Make>
 
 /**
@@ -186,9 +143,6 @@ const check = (name: string, by: Table): Either.Either<Name, RendererError> => {
   )
 }
 
-/** Removes the suffix after a colon, which is not part of the model's name. */
-const cut = (model: string) => model.split(":", 1)[0] ?? ""
-
 /**
  * Returns the names of the renderers made for a model, the recommended one first. Some may not be implemented yet.
  *
@@ -204,7 +158,7 @@ const cut = (model: string) => model.split(":", 1)[0] ?? ""
  * @category getters
  */
 export const recommended = (model: string, by: Table = table): Either.Either<ReadonlyArray<string>, RendererError> => {
-  const name = cut(model)
+  const name = Models.baseName(model)
   const known = Object.hasOwn(by.models, name) ? by.models[name] : undefined
   return known === undefined
     ? Either.left(
@@ -285,3 +239,72 @@ export const forModel = (
     onLeft: (error) => error,
     onRight: ([first = ""]) => byName(first, tokenizer, by),
   })
+
+/**
+ * A model with its tokenizer and its recommended renderer.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Loaded {
+  readonly model: Models.Model
+  readonly tokenizer: Tokenizer.Service
+  readonly renderer: Renderer
+}
+
+const found = (model: string): Either.Either<Models.Model, RendererError> =>
+  Either.fromOption(
+    Models.find(model),
+    () =>
+      new RendererError({
+        reason: "Unknown",
+        renderer: model,
+        problem: "the model is not in the table; load its tokenizer and choose a renderer by name",
+      }),
+  )
+
+/**
+ * Loads the tokenizer of a model and creates its recommended renderer.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const load = (
+  model: string,
+): Effect.Effect<Loaded, RendererError | InvalidInput | TokenizerError, Tokenizers | Scope.Scope> =>
+  Effect.gen(function* () {
+    const known = yield* found(model)
+    const tokenizer = yield* (yield* Tokenizers).forModel({ model })
+    return { model: known, tokenizer, renderer: yield* forModel(model, tokenizer) }
+  })
+
+/**
+ * Loads the model that ships with `@effect-tinker/engine`: its facts, its tokenizer and its renderer. Needs no files and
+ * no network.
+ *
+ * @example
+ * ```ts
+ * import { Message, Renderers, TokenizerBackend } from "@effect-tinker/tokenizer"
+ * import { Console, Effect } from "effect"
+ *
+ * const program = Effect.gen(function* () {
+ *   const { model, renderer, tokenizer } = yield* Renderers.local
+ *   const prompt = yield* renderer.generationPrompt([Message.user("What is 2 + 3?")])
+ *   for (const chunk of prompt.chunks) {
+ *     if (chunk.type === "encoded_text") yield* Console.log(JSON.stringify(yield* tokenizer.decode(chunk.tokens)))
+ *     // → "<|turn|>user\nWhat is 2 + 3?<|end|>\n<|turn|>assistant\n"
+ *   }
+ *   yield* Console.log(model.name, model.contextLength) // → effect-tinker/valley-1.5m 1024
+ * })
+ *
+ * await Effect.runPromise(program.pipe(Effect.provide(TokenizerBackend.layer)))
+ * ```
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const local: Effect.Effect<Loaded, RendererError | TokenizerError, TokenizerBackend> = Effect.gen(function* () {
+  const model = yield* found(Models.local)
+  const tokenizer = yield* (yield* TokenizerBackend).make(TokenizerFiles.local)
+  return { model, tokenizer, renderer: yield* Valley.make(tokenizer) }
+})

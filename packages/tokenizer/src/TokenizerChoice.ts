@@ -22,13 +22,16 @@ export interface Table {
   readonly aliases: Readonly<Record<string, string>>
   /** Repositories pinned to one revision, and whether their tokenizer is a program. */
   readonly pins: Readonly<Record<string, { readonly revision: string; readonly needsCode: boolean }>>
+  /** Prefixes of repositories whose program is not needed, because this package converts their files. */
+  readonly converted?: ReadonlyArray<string> | undefined
   /** Models without a loadable tokenizer, by the prefix of their names. */
   readonly refused: ReadonlyArray<{ readonly prefix: string; readonly problem: string }>
 }
 
 const pinned = (revision: string) => ({ revision, needsCode: true })
 
-const renderedElsewhere = "its tokenizer is not published; the vendor's own package renders texts for this model"
+const renderedElsewhere =
+  "its tokenizer is not published as such; create it from o200k_base.tiktoken with Tiktoken.inkling"
 
 /**
  * The default table.
@@ -48,6 +51,7 @@ export const table: Table = {
     "moonshotai/Kimi-K2.6": pinned("b5aabbfb20227ed42becbf5541dbffd213942c58"),
     "moonshotai/Kimi-K3": pinned("f831ab66814297da540d832a5235f8e904f29d06"),
   },
+  converted: ["moonshotai/Kimi-K2"],
   refused: [
     { prefix: "thinkingmachines/", problem: renderedElsewhere },
     { prefix: "TML/", problem: renderedElsewhere },
@@ -78,6 +82,8 @@ export interface Choice {
   readonly revision: Option.Option<string>
   /** Whether the tokenizer is a program in that repository, which this package does not run. */
   readonly needsCode: boolean
+  /** Whether this package converts the files of that program instead. */
+  readonly isConverted: boolean
 }
 
 const cut = (name: string) => name.split(":", 1)[0] ?? ""
@@ -106,5 +112,6 @@ export const choose = ({ model, tokenizerId }: Model, by: Table = table): Either
     repository,
     revision: Option.fromNullable(pin?.revision),
     needsCode: pin?.needsCode ?? false,
+    isConverted: (by.converted ?? []).some((prefix) => repository.startsWith(prefix)),
   })
 }

@@ -7,6 +7,9 @@ import * as FileSystem from "@effect/platform/FileSystem"
 import * as Path from "@effect/platform/Path"
 import type { PlatformError } from "@effect/platform/Error"
 import * as Effect from "effect/Effect"
+import * as Valley from "./internal/Valley.ts"
+import * as Models from "./Models.ts"
+import * as Tiktoken from "./Tiktoken.ts"
 import { TokenizerError } from "./TokenizerError.ts"
 
 /**
@@ -42,7 +45,23 @@ export const fileNames = {
 } as const
 
 /**
- * Collects the files with a function that reads one of them and returns `undefined` if it does not exist.
+ * The files of the tokenizer of the model that ships with `@effect-tinker/engine`.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const local: TokenizerFiles = { name: Models.local, tokenizer: Valley.tokenizer, config: Valley.config }
+
+/** The file of tokenizers that are converted, instead of `tokenizer.json`. */
+const ranksFile = "tiktoken.model"
+
+/** Whether a program in the repository reads the file of ranks in the way that is known here. */
+const isKimi = (name: string, config: string | undefined): config is string =>
+  /Kimi-K2/.test(name) && config?.includes("TikTokenTokenizer") === true
+
+/**
+ * Collects the files with a function that reads one of them and returns `undefined` if it does not exist. The tokenizer
+ * of Kimi K2, K2.5 and K2.6 is converted: the program in its repository is not run.
  *
  * @since 0.1.0
  * @category constructors
@@ -54,7 +73,11 @@ export const collect = <E, R>(
   Effect.gen(function* () {
     const tokenizer = yield* read(fileNames.tokenizer)
     const config = yield* read(fileNames.config)
-    if (tokenizer === undefined) return yield* missing(name, config)
+    if (tokenizer === undefined) {
+      const ranks = isKimi(name, config) ? yield* read(ranksFile) : undefined
+      if (ranks === undefined || config === undefined) return yield* missing(name, config)
+      return { ...(yield* Tiktoken.kimi(name, ranks, config)), chatTemplate: yield* read(fileNames.chatTemplate) }
+    }
     const specialTokensMap = yield* read(fileNames.specialTokensMap)
     return { name, tokenizer, config, specialTokensMap, chatTemplate: yield* read(fileNames.chatTemplate) }
   })

@@ -15,6 +15,7 @@ import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import type { InvalidInput } from "effect-tinker/TinkerError"
 import * as Shared from "./internal/Shared.ts"
+import * as Models from "./Models.ts"
 import * as Tokenizer from "./Tokenizer.ts"
 import { TokenizerBackend } from "./TokenizerBackend.ts"
 import * as TokenizerChoice from "./TokenizerChoice.ts"
@@ -23,8 +24,8 @@ import * as TokenizerFiles from "./TokenizerFiles.ts"
 import { TokenizerHub } from "./TokenizerHub.ts"
 
 /**
- * Where to load a tokenizer from: a repository of the hub, or a directory. For files in memory, use `TokenizerBackend`
- * directly.
+ * Where to load a tokenizer from: a repository of the hub, a directory, or this package, which has that of the local
+ * model. For files in memory, use `TokenizerBackend` directly.
  *
  * @since 0.1.0
  * @category models
@@ -32,6 +33,7 @@ import { TokenizerHub } from "./TokenizerHub.ts"
 export type Source =
   | { readonly repository: string; readonly revision?: string | undefined }
   | { readonly directory: string }
+  | { readonly local: true }
 
 /**
  * Provides shared tokenizers.
@@ -87,9 +89,11 @@ export const make = (options: Options = {}): Effect.Effect<Service, never, Needs
     const files = yield* Effect.context<FileSystem.FileSystem | Path.Path>()
 
     const filesOf = (source: Source) =>
-      "directory" in source
-        ? Effect.provide(TokenizerFiles.fromDirectory(source.directory), files)
-        : hub.files(source.repository, { revision: source.revision })
+      "local" in source
+        ? Effect.succeed(TokenizerFiles.local)
+        : "directory" in source
+          ? Effect.provide(TokenizerFiles.fromDirectory(source.directory), files)
+          : hub.files(source.repository, { revision: source.revision })
 
     const shared = yield* Shared.make({
       load: (source: Source) => Effect.flatMap(filesOf(source), backend.make),
@@ -97,32 +101,36 @@ export const make = (options: Options = {}): Effect.Effect<Service, never, Needs
       closed: (source) =>
         new TokenizerError({
           reason: "Closed",
-          tokenizer: "directory" in source ? source.directory : source.repository,
+          tokenizer: "local" in source ? Models.local : "directory" in source ? source.directory : source.repository,
           problem: "the scope that holds the tokenizers is closed",
         }),
     })
 
     const get: Service["get"] = (source) =>
       shared.get(
-        "directory" in source
-          ? Data.struct({ directory: source.directory })
-          : Data.struct({ repository: source.repository, revision: source.revision ?? "main" }),
+        "local" in source
+          ? Data.struct({ local: true as const })
+          : "directory" in source
+            ? Data.struct({ directory: source.directory })
+            : Data.struct({ repository: source.repository, revision: source.revision ?? "main" }),
       )
 
     return Tokenizers.of({
       get,
       forModel: (model) =>
-        Effect.flatMap(
-          Effect.suspend(() => TokenizerChoice.choose(model, options.table)),
-          ({ needsCode, repository, revision }) =>
-            needsCode
-              ? new TokenizerError({
-                  reason: "NeedsCode",
-                  tokenizer: model.model,
-                  problem: `its tokenizer is a program in ${repository}, which is not run; convert it to a tokenizer.json and load that from a directory`,
-                })
-              : get({ repository, revision: Option.getOrUndefined(revision) }),
-        ),
+        model.tokenizerId === undefined && Models.baseName(model.model) === Models.local
+          ? get({ local: true })
+          : Effect.flatMap(
+              Effect.suspend(() => TokenizerChoice.choose(model, options.table)),
+              ({ isConverted, needsCode, repository, revision }) =>
+                needsCode && !isConverted
+                  ? new TokenizerError({
+                      reason: "NeedsCode",
+                      tokenizer: model.model,
+                      problem: `its tokenizer is a program in ${repository}, which is not run; convert it to a tokenizer.json and load that from a directory`,
+                    })
+                  : get({ repository, revision: Option.getOrUndefined(revision) }),
+            ),
     })
   })
 

@@ -7,44 +7,62 @@ import * as RendererGoldens from "./support/RendererGoldens.ts"
 import type { Failed, Name, Weighted } from "./support/RendererGoldens.ts"
 
 const tokensOf = (input: ModelInput.ModelInput): ReadonlyArray<number> =>
-  input.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [-1]))
+  input.chunks.flatMap((chunk) => {
+    if (chunk.type === "encoded_text") return [...chunk.tokens]
+    const length = chunk.type === "image" ? (chunk.expectedTokens ?? 0) : 0
+    return Array.from({ length }, () => RendererGoldens.imageMark)
+  })
 
 const isFailed = (value: unknown): value is Failed => typeof value === "object" && value !== null && "error" in value
 
 /** Maps errors of the reference to the reasons that ours may have. */
 const ours: Readonly<Record<string, ReadonlyArray<string>>> = {
   AssertionError: ["InvalidInput"],
+  AttributeError: ["InvalidInput"],
   JSONDecodeError: ["InvalidInput"],
-  NotImplementedError: ["Unsupported"],
+  NotImplementedError: ["Unsupported", "InvalidInput"],
+  ValueError: ["InvalidInput", "Unsupported"],
   RendererError: ["Unsupported", "Contradiction", "WrongStop"],
 }
 
-const hasCalls = (key: string) =>
-  RendererGoldens.conversations[key]?.some(({ toolCalls }) => (toolCalls ?? []).length > 0) ?? false
+const conversations = { ...RendererGoldens.conversations, ...RendererGoldens.imageConversations }
+
+const hasCalls = (key: string) => conversations[key]?.some(({ toolCalls }) => (toolCalls ?? []).length > 0) ?? false
 
 /** Intended differences; docs/decisions/renderers.md has the reasons. */
 const differs = (name: Name, key: string, mode: string): string | undefined => {
   if ((name === "llama3" || name.startsWith("role_colon")) && hasCalls(key)) return "rejects tool calls"
-  const lastRole = RendererGoldens.conversations[key]?.at(-1)?.role ?? "assistant"
+  const lastRole = conversations[key]?.at(-1)?.role ?? "assistant"
   if (name.startsWith("role_colon") && lastRole !== "assistant" && mode !== "prompt") return "writes no <UNUSED>"
-  if (name.startsWith("qwen3") && key === "no tool calls") return "an empty list of tool calls counts as none"
-  if (name.endsWith("_reasoning") && mode === "customized") return "the system message is not trained on"
-  if (key === "nothing" && mode === "split") return "no turn means no example"
+  if (/^(qwen3|nemotron3)/.test(name) && key === "no tool calls") return "an empty list of tool calls counts as none"
+  const first = conversations[key]?.[0]?.role
+  if (key === "nothing" && mode === "customized") return "nothing lacks nothing"
+  const adds = /^nemotron3|^kimi/.test(name) ? first !== "system" : /^gpt_oss_.*_reasoning$/.test(name)
+  if (adds && mode === "customized") return "the message that the format adds is not trained on"
+  if (name === "tml_v0") {
+    if (mode === "last_assistant_turn" || mode === "split last_assistant_turn")
+      return "allows to train on the last turn"
+    if (mode === "customized") return "rejects to train on messages of others, which the reference ignores"
+  }
+  if (key === "nothing" && mode.startsWith("split")) return "no turn means no example"
   return undefined
 }
+
+/** How many renderers share the conversations: all of them for every renderer with `test:all`. */
+const share = process.env["TINKER_TESTS"] === "all" ? 1 : 4
 
 type Attempt<A> = Effect.Effect<A, { readonly _tag: string; readonly reason?: string }>
 
 for (const backend of ["native", "portable"] as const) {
   describe(`cookbook goldens, ${backend} backend`, () => {
-    for (const name of RendererGoldens.names) {
+    for (const [turn, name] of RendererGoldens.names.entries()) {
       it.effect(`${name} renders conversations like the cookbook (${backend})`, () =>
         Effect.gen(function* () {
           const golden = RendererGoldens.golden(name)
           const { renderer } = yield* RendererGoldens.load(name, backend)
           expect(renderer.hasExtensionProperty).toBe(golden.extension)
           expect(renderer.stopSequences).toEqual(golden.stop)
-          const sequences = golden.sequences.map(Goldens.unpack)
+          const sequences = RendererGoldens.sequencesOf(golden)
           let compared = 0
           const check = <A, G>(label: string, expected: G | Failed, attempt: Attempt<A>, equal: (a: A, g: G) => void) =>
             Effect.gen(function* () {
@@ -64,8 +82,9 @@ for (const backend of ["native", "portable"] as const) {
               same(label)(example.modelInput, sequence)
               expect([...example.weights], label).toEqual(RendererGoldens.weightsOf(runs))
             }
-          for (const [key, expected] of Object.entries(golden.conversations)) {
-            const messages = RendererGoldens.conversations[key] ?? expect.fail(key)
+          const all = Object.entries({ ...golden.conversations, ...golden.images })
+          for (const [key, expected] of all.filter((_, index) => (index + turn) % share === 0)) {
+            const messages = conversations[key] ?? expect.fail(key)
             const label = (what: string) => `${name}, ${key}: ${what}`
             if (differs(name, key, "prompt") === undefined) {
               const prompts = { prompt: {}, prefilled: { prefill: "Sure: ü" }, asUser: { role: "user" } } as const
@@ -86,7 +105,7 @@ for (const backend of ["native", "portable"] as const) {
               "all_assistant_messages",
               "all_tokens",
             ] as const) {
-              if (differs(name, key, "split") !== undefined) continue
+              if (differs(name, key, `split ${mode}`) !== undefined) continue
               const attempt = renderer.supervisedExamples(messages, mode)
               yield* check(label(`split ${mode}`), expected.split[mode], attempt, (examples, all) => {
                 expect(examples.length, label(mode)).toBe(all.length)
@@ -94,7 +113,7 @@ for (const backend of ["native", "portable"] as const) {
               })
             }
           }
-          expect(compared).toBeGreaterThan(300)
+          expect(compared).toBeGreaterThan(300 / share)
         }),
       )
 
@@ -112,8 +131,10 @@ for (const backend of ["native", "portable"] as const) {
             }
             if (Either.isLeft(outcome)) return expect.fail(outcome.left.message)
             const message = yield* Schema.decodeUnknown(Message.FromJson)(expected.message)
-            expect(comparable(outcome.right.message)).toEqual(comparable(unframed(message)))
             expect(outcome.right.termination).toBe(expected.termination)
+            // The reference may parse the start of such an answer; here it is one text.
+            if (name === "tml_v0" && expected.termination === "malformed") continue
+            expect(comparable(unframed(outcome.right.message))).toEqual(comparable(unframed(message)))
             expect(Renderer.failureOf(outcome.right) ?? null).toBe(expected.failure)
           }
           expect(golden.responses.length).toBeGreaterThan(20)
@@ -124,8 +145,8 @@ for (const backend of ["native", "portable"] as const) {
         Effect.gen(function* () {
           const golden = RendererGoldens.golden(name)
           const { renderer } = yield* RendererGoldens.load(name, backend)
-          const { tools } = RendererGoldens
-          const given = [tools, tools.slice(0, 1), []].flatMap((some) =>
+          const { tools, typedTools } = RendererGoldens
+          const given = [tools, tools.slice(0, 1), [], typedTools].flatMap((some) =>
             ["", "Be kind: ü."].map((prompt) => [some, prompt] as const),
           )
           for (const [index, expected] of golden.tools.entries()) {
@@ -137,22 +158,27 @@ for (const backend of ["native", "portable"] as const) {
               expect(Either.getOrThrow(outcome)).toEqual(named)
             }
           }
-          expect(golden.tools.length).toBe(6)
+          expect(golden.tools.length).toBe(8)
         }),
       )
     }
   })
 }
 
-/** Removes the newline that rendering writes before a tool call, and texts that are empty. */
+/** Removes the newlines around tool calls, which are no text here, and parts that are empty. */
 const unframed = (message: Message.Message): Message.Message => {
   const calls = (message.toolCalls?.length ?? 0) + (message.unparsedToolCalls?.length ?? 0) > 0
   const { content } = message
   if (typeof content === "string") return message
   const said = content.map((part) =>
-    part.type === "text" && calls ? { ...part, text: part.text.replace(/\n$/, "") } : part,
+    part.type === "text" && calls ? { ...part, text: part.text.replace(/^\n+|\n+$/g, "") } : part,
   )
-  return { ...message, content: said.filter((part) => part.type !== "text" || part.text !== "") }
+  return {
+    ...message,
+    content: said.filter((part) =>
+      part.type === "text" ? part.text !== "" : part.type !== "thinking" || part.thinking !== "",
+    ),
+  }
 }
 
 /** Keeps only the first part of each problem, because the wording differs from the reference. */

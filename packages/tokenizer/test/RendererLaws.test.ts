@@ -8,8 +8,15 @@ import type { Name } from "./support/RendererGoldens.ts"
 const tokensOf = (input: ModelInput.ModelInput): ReadonlyArray<number> =>
   input.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : [-1]))
 
-const hasParts = (name: Name) => name.startsWith("qwen3") || name.startsWith("gpt_oss")
-const hasReasoning = (name: Name) => hasParts(name) && name !== "qwen3_disable_thinking"
+const hasParts = (name: Name) => !/^(role_colon|llama3)/.test(name)
+const hasReasoning = (name: Name) => hasParts(name) && !/_disable_thinking$|^deepseekv3$/.test(name)
+/** Formats whose prompt opens reasoning although their history writes an answer without reasoning differently. */
+const needsReasoning = (name: Name) => name.startsWith("nemotron3") && hasReasoning(name)
+/** Formats that write each argument of a call as a text. */
+const hasTextArguments = (name: Name) => /^(qwen3_5|qwen3_8|nemotron3|glm|deepseekv4_1)/.test(name)
+/** Renderers for which the reference does not claim the extension property, although these conversations have it. */
+const cautious =
+  /^(kimi_k2[56]_disable_thinking|kimi_k26_preserve_thinking|nemotron3_(ultra_)?disable_thinking|qwen3_8_.*|qwen3_5_disable_thinking)$/
 
 const letters = FastCheck.constantFrom(..."abcxyz .,:!?\n\t0123456789<>/|{}\"'üé語😀👩‍👧", "think", "User", "tool")
 
@@ -18,7 +25,24 @@ const words = FastCheck.array(letters, { maxLength: 12 }).map((some) => some.joi
 /** Texts without the marks of a format. */
 const free = words.filter((text) => !/<|User:/.test(text))
 /** Texts that framing leaves unchanged. */
-const inner = free.filter((text) => text !== "" && text.trim() !== "" && !/^\n|\n$/.test(text))
+const inner = free.filter((text) => text !== "" && text.trim() === text)
+
+const isJson = (text: string) => {
+  try {
+    return JSON.parse(text) !== undefined
+  } catch {
+    return false
+  }
+}
+
+const flatJson = FastCheck.dictionary(
+  FastCheck.constantFrom("a", "b_c", "key"),
+  FastCheck.oneof(
+    inner.filter((text) => !isJson(text)),
+    FastCheck.integer(),
+  ),
+  { maxKeys: 3 },
+).map((value) => JSON.stringify(value))
 
 const json = FastCheck.dictionary(
   FastCheck.string({ minLength: 1, maxLength: 4 }),
@@ -28,7 +52,11 @@ const json = FastCheck.dictionary(
   },
 ).map((value) => JSON.stringify(value))
 
-const toolCall = FastCheck.record({ name: FastCheck.constantFrom("f", "get_weather"), arguments: json })
+const toolCallOf = (name: Name) =>
+  FastCheck.record({
+    name: FastCheck.constantFrom("f", "get_weather"),
+    arguments: hasTextArguments(name) ? flatJson : json,
+  })
 
 /** An answer that the format can express, as it would be parsed. */
 const answerOf = (name: Name, withCalls: boolean): FastCheck.Arbitrary<Message.Message> => {
@@ -39,8 +67,9 @@ const answerOf = (name: Name, withCalls: boolean): FastCheck.Arbitrary<Message.M
   )
   const calls = FastCheck.tuple(
     inner,
-    FastCheck.array(toolCall, { minLength: 1, maxLength: name.startsWith("gpt") ? 1 : 3 }),
+    FastCheck.array(toolCallOf(name), { minLength: 1, maxLength: name.startsWith("gpt") ? 1 : 3 }),
   ).map(([text, toolCalls]) => Message.assistant([Message.text(text)], { toolCalls }))
+  if (needsReasoning(name)) return thought
   return FastCheck.oneof(text, ...(hasReasoning(name) ? [thought] : []), ...(withCalls ? [calls] : []))
 }
 
@@ -160,7 +189,7 @@ for (const name of RendererGoldens.names) {
           }
         }
         if (renderer.hasExtensionProperty) expect(broken).toBe(0)
-        else expect(broken).toBeGreaterThan(0)
+        else if (!cautious.test(name)) expect(broken).toBeGreaterThan(0)
       }),
     )
   })
@@ -205,7 +234,7 @@ describe("Renderer", () => {
       const { renderer: harmony, tokenizer } = yield* RendererGoldens.load("gpt_oss_no_sysprompt")
       const nameless = yield* Effect.flip(harmony.generationPrompt([{ role: "tool", content: "1" }]))
       expect(nameless).toMatchObject({ _tag: "InvalidInput", path: "messages[0].name" })
-      const wrong = yield* Effect.flip(RendererGoldens.makers.qwen3(tokenizer))
+      const wrong = yield* Effect.flip(RendererGoldens.make("qwen3", tokenizer))
       expect(wrong).toMatchObject({ reason: "WrongTokenizer", problem: expect.stringContaining("<|im_end|>") })
       const half = yield* Effect.flip(llama.generationPrompt([{ role: "user" } as never]))
       expect(half).toMatchObject({ _tag: "InvalidInput", path: "messages[0]" })

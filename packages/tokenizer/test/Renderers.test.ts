@@ -1,34 +1,88 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Renderers } from "@effect-tinker/tokenizer"
-import { Effect } from "effect"
+import {
+  ChatTemplate,
+  Message,
+  Models,
+  Renderer,
+  Renderers,
+  TokenizerBackend,
+  TokenizerFiles,
+} from "@effect-tinker/tokenizer"
+import { Effect, Option } from "effect"
+import { readFileSync } from "node:fs"
 import * as RendererGoldens from "./support/RendererGoldens.ts"
 
 describe("Renderers", () => {
   it("Renderers.table recommends the same renderers as the reference", () => {
-    expect(Renderers.table.models).toEqual(RendererGoldens.models)
+    expect(Renderers.table.models).toEqual({ ...RendererGoldens.models, [Models.local]: ["valley"] })
+    expect(Object.keys(RendererGoldens.models).length).toBe(44)
     expect(Renderers.table.version).toBe("0.5.8")
   })
 
   it.effect("Renderers.byName creates every recommended renderer or fails with NotYet", () =>
     Effect.gen(function* () {
-      const tokenizers = {
-        llama3: yield* RendererGoldens.tokenizer("llama3"),
-        qwen3: yield* RendererGoldens.tokenizer("qwen3"),
-        gpt_oss: yield* RendererGoldens.tokenizer("gpt_oss"),
-      }
       for (const [model, names] of Object.entries(RendererGoldens.models)) {
         for (const name of names) {
-          const family = name.startsWith("gpt_oss") ? "gpt_oss" : name.startsWith("qwen3") ? "qwen3" : "llama3"
-          const made = yield* Effect.either(Renderers.byName(name, tokenizers[family]))
+          const tokenizer = yield* RendererGoldens.tokenizer(RendererGoldens.tokenizerOf(name))
+          const made = yield* Effect.either(Renderers.byName(name, tokenizer))
           if ((Renderers.names as ReadonlyArray<string>).includes(name)) {
             expect(made).toMatchObject({ right: { name } })
           } else expect(made, `${model}: ${name}`).toMatchObject({ left: { reason: "NotYet" } })
         }
       }
-      const renderer = yield* Renderers.forModel("Qwen/Qwen3-8B:tail", tokenizers.qwen3)
+      const tokenizer = yield* RendererGoldens.tokenizer("qwen3")
+      const renderer = yield* Renderers.forModel("Qwen/Qwen3-8B:tail", tokenizer)
       expect(renderer.name).toBe("qwen3")
     }),
   )
+
+  it("Renderers.names has every name of the reference", () => {
+    const named = Object.values(RendererGoldens.models).flat()
+    expect(named.filter((name) => !(Renderers.names as ReadonlyArray<string>).includes(name))).toEqual([])
+    expect(Renderers.names.filter((name) => name !== "valley").length).toBe(44)
+  })
+
+  it("Models.find knows the facts of every model", () => {
+    for (const name of Object.keys(RendererGoldens.models)) {
+      const model = Option.getOrThrow(Models.find(name))
+      expect(model.isChat).toBe(!model.renderers.includes("role_colon"))
+      expect(model.hiddenSize).toBeGreaterThan(1000)
+      expect(Option.isSome(model.rate)).toBe(/llama|qwen/i.test(name))
+      expect(Option.getOrNull(Option.getOrThrow(Models.find(`${name}:peft:262144`)).context)).toBe(262_144)
+    }
+    expect(Option.getOrThrow(Models.find(Models.local))).toMatchObject({ contextLength: 1024, isChat: true })
+    expect(Option.isNone(Models.find("constructor"))).toBe(true)
+  })
+
+  it.effect("Renderers.local equals the chat template of the local model and parses its answers", () =>
+    Effect.gen(function* () {
+      const { renderer, tokenizer } = yield* Renderers.local
+      const template = yield* ChatTemplate.fromTokenizer(tokenizer)
+      const messages = [Message.system("Be kind."), Message.user("What is 2 + 3?\n"), Message.assistant("5")]
+      const given = messages.map(({ content, role }) => ({ role, content: String(content) }))
+      const tokens = (input: { readonly chunks: ReadonlyArray<unknown> }) =>
+        input.chunks.flatMap((chunk) => [...(chunk as { readonly tokens: Int32Array }).tokens])
+      const prompt = tokens(yield* renderer.generationPrompt(messages.slice(0, 2)))
+      const text = yield* template.render({ messages: given.slice(0, 2), addGenerationPrompt: true })
+      expect(yield* tokenizer.decode(prompt)).toBe(text)
+      expect(prompt).toEqual([...(yield* tokenizer.encode(text, { addSpecialTokens: false }))])
+      const example = yield* renderer.supervisedExample(messages)
+      const whole = tokens(example.modelInput)
+      expect(`${yield* tokenizer.decode(whole)}\n`).toBe(
+        yield* template.render({ messages: given, addGenerationPrompt: false }),
+      )
+      const parsed = yield* renderer.parse(whole.slice(prompt.length))
+      expect(parsed).toEqual({ message: Message.assistant("5"), termination: "stop_sequence" })
+      expect(Renderer.isClean(parsed)).toBe(true)
+    }).pipe(Effect.provide(TokenizerBackend.layer)),
+  )
+
+  it("TokenizerFiles.local equals the files of the engine", () => {
+    const file = (name: string): unknown =>
+      JSON.parse(readFileSync(new URL(`../../engine/model/${name}`, import.meta.url), "utf8"))
+    expect(JSON.parse(TokenizerFiles.local.tokenizer)).toEqual(file("tokenizer.json"))
+    expect(JSON.parse(TokenizerFiles.local.config ?? "")).toEqual(file("tokenizer_config.json"))
+  })
 
   it.effect("Renderers reports unknown renderers and unknown models", () =>
     Effect.gen(function* () {
@@ -37,8 +91,9 @@ describe("Renderers", () => {
       expect(unknown.message).toContain("available renderers: role_colon, llama3")
       expect(yield* Effect.flip(Renderers.forModel("org/new", tokenizer))).toMatchObject({ reason: "Unknown" })
       expect(yield* Effect.flip(Renderers.forModel("constructor", tokenizer))).toMatchObject({ reason: "Unknown" })
-      const later = yield* Effect.flip(Renderers.forModel("deepseek-ai/DeepSeek-V3.1", tokenizer))
-      expect(later).toMatchObject({ reason: "NotYet", problem: expect.stringContaining("DeepSeek V3") })
+      const newer = { version: "9", models: { "org/new": ["next_thinking"] }, later: { next: "Next" } }
+      const later = yield* Effect.flip(Renderers.forModel("org/new", tokenizer, newer))
+      expect(later).toMatchObject({ reason: "NotYet", problem: expect.stringContaining("renderers for Next") })
     }),
   )
 

@@ -28,6 +28,7 @@ describe("TokenizerChoice", () => {
             repository: tokenizer,
             revision: Option.fromNullable(kwargs?.revision),
             needsCode: kwargs?.trust_remote_code === true,
+            isConverted: tokenizer?.startsWith("moonshotai/Kimi-K2") ?? false,
           }),
         )
       } else {

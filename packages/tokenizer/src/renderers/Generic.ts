@@ -207,15 +207,14 @@ export const make = (
         const { before, stopped } = yield* Family.beforeStop(name, tokens, stop)
         const text = yield* tokenizer.decode(before)
         if (!stopped) return { message: { role: "assistant", content: text }, termination: "malformed" as const }
-        const message = isTagged ? Tagged.parse(begun + text, frames) : { role: "assistant", content: text }
+        const message = isTagged
+          ? Tagged.parse(begun + text, Tagged.qwen3(frames))
+          : { role: "assistant", content: text }
         return { message, termination: "stop_sequence" as const }
       })
 
     const scanner = () => {
-      if (!isTagged) return Scanner.plain()
-      const tagged = Scanner.tagged(frames)
-      tagged.push(begun)
-      return tagged
+      return isTagged ? Scanner.blocks({ ...Scanner.qwen3(frames), opened: begun !== "" }) : Scanner.plain()
     }
 
     return {

@@ -6,7 +6,6 @@
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as Option from "effect/Option"
 import * as Family from "../internal/renderer/Family.ts"
 import * as Harmony from "../internal/renderer/Harmony.ts"
 import * as Scanner from "../internal/renderer/Scanner.ts"
@@ -140,7 +139,10 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
         stopTokens: new Set([returned, called]),
         bos: "",
         disablesThinking: false,
-        prelude: Option.map(Option.fromNullable(reasoningEffort), (effort) => preludeOf(effort, date)),
+        arrange: (entries) =>
+          Either.right(
+            reasoningEffort === undefined ? entries : Family.prepended(preludeOf(reasoningEffort, date), entries),
+          ),
         render,
         suffix: (role) => Either.right(`<|start|>${roleOf(role)}`),
         parse: (tokens) =>

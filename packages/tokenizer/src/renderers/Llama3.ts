@@ -5,7 +5,6 @@
  */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as Option from "effect/Option"
 import * as Family from "../internal/renderer/Family.ts"
 import * as Scanner from "../internal/renderer/Scanner.ts"
 import type { Renderer } from "../Renderer.ts"
@@ -38,7 +37,6 @@ export const make = (tokenizer: Tokenizer.Service): Effect.Effect<Renderer, Rend
         stopTokens: new Set([stop]),
         bos,
         disablesThinking: false,
-        prelude: Option.none(),
         render: (message, { path }) =>
           Either.map(Family.onlyText(name, message, path), (text) => ({
             header: headerOf(message.role),

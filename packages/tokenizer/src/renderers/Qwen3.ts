@@ -5,7 +5,6 @@
  */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as Option from "effect/Option"
 import * as Family from "../internal/renderer/Family.ts"
 import * as PythonJson from "../internal/renderer/PythonJson.ts"
 import * as Scanner from "../internal/renderer/Scanner.ts"
@@ -47,9 +46,6 @@ const names = { thinking: "qwen3", disabled: "qwen3_disable_thinking", instruct:
 
 const emptyThought = Tagged.framed("")
 
-const hasThought = ({ content }: Message): boolean =>
-  typeof content === "string" ? content.includes("<think>") : content.some(({ type }) => type === "thinking")
-
 /** Joins the parts. Drops newlines after a framed reasoning block, because the frame already ends with newlines. */
 const joined = (message: Message, frames: boolean): string => {
   let all = ""
@@ -89,7 +85,8 @@ For each function call, return a json object with function name and arguments wi
 {"name": <function-name>, "arguments": <args-json-object>}
 </tool_call>`
 
-const toolPrefix = (tools: ReadonlyArray<ToolSpec>, systemPrompt: string): Message => {
+/** Declares tools in a system message. @internal */
+export const toolPrefix = (tools: ReadonlyArray<ToolSpec>, systemPrompt: string): Message => {
   const text = tools.length === 0 ? "" : toolsText(tools)
   return { role: "system", content: systemPrompt === "" ? text : `${systemPrompt}\n\n${text}` }
 }
@@ -127,7 +124,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
             ? reframed(content)
             : content
           : joined({ role, content: isHistory ? content.filter(({ type }) => type !== "thinking") : content }, frames)
-      const answer = frames && !hasThought(message) ? emptyThought + Tagged.unindented(said) : said
+      const answer = frames && !Tagged.hasThought(message) ? emptyThought + Tagged.unindented(said) : said
       const whole = role === "tool" ? `<tool_response>\n${answer}\n</tool_response>` : answer
       if (toolCalls.length === 0) return Either.right(whole)
       return Either.map(
@@ -165,7 +162,6 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
         stopTokens: new Set([stop]),
         bos: "",
         disablesThinking: mode === "disabled",
-        prelude: Option.none(),
         render: (message, place) =>
           Either.gen(function* () {
             yield* checkQuestion(message, place)
@@ -181,10 +177,10 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
             const { before, stopped } = yield* Family.beforeStop(name, tokens, stop)
             const text = yield* tokenizer.decode(before)
             return stopped
-              ? { message: Tagged.parse(text, hasReasoning), termination: "stop_sequence" }
+              ? { message: Tagged.parse(text, Tagged.qwen3(hasReasoning)), termination: "stop_sequence" }
               : { message: { role: "assistant", content: text }, termination: "malformed" }
           }),
-        scanner: () => Scanner.tagged(hasReasoning),
+        scanner: () => Scanner.blocks(Scanner.qwen3(hasReasoning)),
         toolPrefix: (tools, systemPrompt) => Either.right([toolPrefix(tools, systemPrompt)]),
       },
       tokenizer,

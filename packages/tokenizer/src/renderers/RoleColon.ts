@@ -40,7 +40,6 @@ export const make = (tokenizer: Tokenizer.Service): Effect.Effect<Renderer> => {
     stopTokens: new Set(Option.toArray(eos)),
     bos,
     disablesThinking: false,
-    prelude: Option.none(),
     render: (message, { path }) =>
       Either.map(Family.onlyText(name, message, path), (text) => ({
         header: headerOf(message.role),

@@ -1,5 +1,13 @@
 /** Results of the official cookbook's renderers; written and documented by `scripts/goldens`. */
-import { GptOss, Llama3, Message, Qwen3, type Renderer, type RendererError, RoleColon } from "@effect-tinker/tokenizer"
+import {
+  GptOss,
+  Message,
+  Qwen3,
+  type Renderer,
+  type RendererError,
+  Renderers,
+  RoleColon,
+} from "@effect-tinker/tokenizer"
 import type { Service } from "@effect-tinker/tokenizer/Tokenizer"
 import { Effect, Schema } from "effect"
 import { readFileSync } from "node:fs"
@@ -34,53 +42,83 @@ export interface Golden {
   readonly extension: boolean
   readonly stop: ReadonlyArray<string> | ReadonlyArray<number>
   readonly conversations: Readonly<Record<string, OfConversation>>
-  readonly sequences: ReadonlyArray<string>
+  readonly images: Readonly<Record<string, OfConversation>>
+  /** The length of the start and of the end that a sequence has in common with the one before, and the rest. */
+  readonly sequences: ReadonlyArray<readonly [start: number, rest: string, end: number]>
   readonly responses: ReadonlyArray<OfResponse>
   readonly tools: ReadonlyArray<ReadonlyArray<{ readonly role: string; readonly content: string }> | Failed>
 }
 
-export type TokenizerName = "llama3" | "qwen3" | "gpt_oss"
+export type TokenizerName = "llama3" | "qwen3" | "gpt_oss" | "glm" | "deepseek" | "kimi" | "tml"
 
 const currentDate = "2026-01-02"
 
 type Make = (tokenizer: Service) => Effect.Effect<Renderer.Renderer, RendererError.RendererError>
 
-export const makers = {
-  role_colon: RoleColon.make,
+/** Renderers with options that no name has. */
+const others = {
   role_colon_without_bos: RoleColon.make,
-  llama3: Llama3.make,
-  qwen3: (tokenizer) => Qwen3.make(tokenizer),
   qwen3_keeping: (tokenizer) => Qwen3.make(tokenizer, { stripThinkingFromHistory: false }),
-  qwen3_disable_thinking: (tokenizer) => Qwen3.make(tokenizer, { mode: "disabled" }),
-  qwen3_instruct: (tokenizer) => Qwen3.make(tokenizer, { mode: "instruct" }),
-  gpt_oss_no_sysprompt: (tokenizer) => GptOss.make(tokenizer),
   gpt_oss_low_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "low", currentDate }),
   gpt_oss_medium_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "medium", currentDate }),
   gpt_oss_high_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "high", currentDate }),
 } satisfies Record<string, Make>
 
-export type Name = keyof typeof makers
+export type Name = Exclude<Renderers.Name, "valley"> | keyof typeof others
 
-export const names = Object.keys(makers) as ReadonlyArray<Name>
+const isOther = (name: Name): name is keyof typeof others => Object.hasOwn(others, name)
 
-const tokenizerOf: Record<Name, TokenizerName> = {
-  role_colon: "llama3",
-  role_colon_without_bos: "qwen3",
-  llama3: "llama3",
-  qwen3: "qwen3",
-  qwen3_keeping: "qwen3",
-  qwen3_disable_thinking: "qwen3",
-  qwen3_instruct: "qwen3",
-  gpt_oss_no_sysprompt: "gpt_oss",
-  gpt_oss_low_reasoning: "gpt_oss",
-  gpt_oss_medium_reasoning: "gpt_oss",
-  gpt_oss_high_reasoning: "gpt_oss",
+/** The reference does not know the local model. */
+export const names: ReadonlyArray<Name> = [
+  ...new Set([...Renderers.names, ...(Object.keys(others) as ReadonlyArray<keyof typeof others>)]),
+].filter((name) => name !== "valley")
+
+export const make = (name: Name, tokenizer: Service) =>
+  isOther(name) ? others[name](tokenizer) : Renderers.byName(name, tokenizer)
+
+const families: ReadonlyArray<readonly [prefix: string, tokenizer: TokenizerName]> = [
+  ["role_colon_without_bos", "qwen3"],
+  ["role_colon", "llama3"],
+  ["llama3", "llama3"],
+  ["qwen3", "qwen3"],
+  ["nemotron3", "qwen3"],
+  ["gpt_oss", "gpt_oss"],
+  ["glm", "glm"],
+  ["deepseek", "deepseek"],
+  ["kimi", "kimi"],
+  ["tml", "tml"],
+]
+
+/** Returns the small tokenizer with the special tokens of a renderer's family. */
+export const tokenizerOf = (name: string): TokenizerName =>
+  families.find(([prefix]) => name.startsWith(prefix))?.[1] ?? "llama3"
+
+/** Marks a token of an image in a sequence. */
+export const imageMark = 65_535
+
+/** How many tokens the reference gave every image. */
+const imageTokens = 7
+
+const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+const image: Message.ImagePart = {
+  type: "image",
+  image: { type: "image", data: Buffer.from(dot, "base64"), format: "png", expectedTokens: imageTokens },
+}
+
+/** Returns all sequences of a golden. */
+export const sequencesOf = ({ sequences }: Golden): ReadonlyArray<ReadonlyArray<number>> => {
+  let last: ReadonlyArray<number> = []
+  return sequences.map(([start, rest, end]) => {
+    last = [...last.slice(0, start), ...Goldens.unpack(rest), ...last.slice(last.length - end)]
+    return last
+  })
 }
 
 export const golden = (name: Name): Golden => JSON.parse(text(`${name}.golden.json`))
 export const datums: Datums = JSON.parse(text("datums.json"))
 export const models: Readonly<Record<string, ReadonlyArray<string>>> = JSON.parse(text("models.json"))
 export const tools: ReadonlyArray<Message.ToolSpec> = JSON.parse(text("tools.json"))
+export const typedTools: ReadonlyArray<Message.ToolSpec> = JSON.parse(text("typed.json"))
 
 /** The conversations in the form of files. */
 export const rawConversations: Readonly<Record<string, ReadonlyArray<unknown>>> = JSON.parse(text("conversations.json"))
@@ -89,6 +127,29 @@ export const conversations: Readonly<Record<string, ReadonlyArray<Message.Messag
   Schema.Record({ key: Schema.String, value: Schema.Array(Message.FromJson) }),
 )(rawConversations)
 
+interface RawPart {
+  readonly type: string
+  readonly text: string
+  readonly thinking: string
+}
+
+const rawImages: Readonly<Record<string, ReadonlyArray<{ readonly content: string | ReadonlyArray<RawPart> }>>> =
+  JSON.parse(text("images.json"))
+
+const partOf = (part: RawPart): Message.Part =>
+  part.type === "image" ? image : part.type === "text" ? Message.text(part.text) : Message.thinking(part.thinking)
+
+/** The conversations with images. */
+export const imageConversations: Readonly<Record<string, ReadonlyArray<Message.Message>>> = Object.fromEntries(
+  Object.entries(rawImages).map(([key, messages]) => [
+    key,
+    messages.map((message) => ({
+      ...Schema.decodeUnknownSync(Message.FromJson)({ ...message, content: "" }),
+      content: typeof message.content === "string" ? message.content : message.content.map(partOf),
+    })),
+  ]),
+)
+
 export const tokenizer = (name: TokenizerName, backend: Goldens.Backend = "native") =>
   Effect.provide(
     Goldens.make({ name, tokenizer: text(`${name}.tokenizer.json`), config: text(`${name}.config.json`) }),
@@ -96,8 +157,8 @@ export const tokenizer = (name: TokenizerName, backend: Goldens.Backend = "nativ
   )
 
 export const load = (name: Name, backend: Goldens.Backend = "native") =>
-  Effect.flatMap(tokenizer(tokenizerOf[name], backend), (tokenizer) =>
-    Effect.map(makers[name](tokenizer), (renderer) => ({ renderer, tokenizer })),
+  Effect.flatMap(tokenizer(tokenizerOf(name), backend), (tokenizer) =>
+    Effect.map(make(name, tokenizer), (renderer) => ({ renderer, tokenizer })),
   )
 
 export const weightsOf = (runs: ReadonlyArray<number>): ReadonlyArray<number> =>

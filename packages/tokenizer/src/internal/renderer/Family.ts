@@ -4,8 +4,8 @@ import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as ModelInput from "effect-tinker/ModelInput"
 import { InvalidInput } from "effect-tinker/TinkerError"
-import { isMessage, type Message, parts, type ToolSpec } from "../../Message.ts"
-import type { Delta, Example, Parsed, Parser, Renderer, TrainOn } from "../../Renderer.ts"
+import { isMessage, type Message, parts, textOf, type ToolSpec } from "../../Message.ts"
+import type { Delta, Example, Parsed, Parser, Renderer, Termination, TrainOn } from "../../Renderer.ts"
 import { type Failure, type Reason, RendererError } from "../../RendererError.ts"
 import type { Service, Tokens } from "../../Tokenizer.ts"
 import * as Encoder from "./Encoder.ts"
@@ -13,26 +13,40 @@ import type { Scanner } from "./Scanner.ts"
 
 export type Result<A> = Either.Either<A, RendererError | InvalidInput>
 
+/** A message of an arranged conversation. */
+export interface Entry {
+  readonly message: Message
+  /** The path used in errors. */
+  readonly path: string
+  /** Whether the format leaves out the reasoning of the message. */
+  readonly dropsReasoning?: boolean | undefined
+}
+
 /** The position of a message in its conversation. */
 export interface Place {
   readonly index: number
   readonly isLast: boolean
+  readonly previous: Message | undefined
+  readonly next: Message | undefined
   /** -1 if there is no user message. */
   readonly lastUserIndex: number
-  /** Whether the message is part of the assistant's turn after the last user message. */
+  /** Whether the message is part of the assistant's last turn. */
   readonly inLastTurn: boolean
-  /** The path used in errors. */
   readonly path: string
+  readonly dropsReasoning: boolean
 }
 
 export interface Rendered {
   /** The introduction of the message, which the model sees but does not write. */
-  readonly header: string
+  readonly header: string | Encoder.Segment
   /** The part that the model writes. */
   readonly output: ReadonlyArray<Encoder.Segment>
   /** The part of the stop sequence that belongs to the header of the next message. */
   readonly stopOverlap?: string | undefined
 }
+
+/** The messages up to a count, and what to train on among them. */
+export type Part = readonly [count: number, trainOn: TrainOn]
 
 export interface Family {
   readonly name: string
@@ -44,13 +58,23 @@ export interface Family {
   readonly bos: string
   /** Whether the generation prompt tells the model not to reason. */
   readonly disablesThinking: boolean
-  /** A message at the start of every conversation. */
-  readonly prelude: Option.Option<Message>
+  /** Adds, combines or reorders messages before they are rendered. */
+  readonly arrange?: ((entries: ReadonlyArray<Entry>) => Result<ReadonlyArray<Entry>>) | undefined
+  /** Returns where the last turn of the assistant starts. Default: after the last user message. */
+  readonly turnStart?: ((messages: ReadonlyArray<Message>) => number) | undefined
+  /** Splits a conversation into examples: how many messages each has, and its mode. Default: one per answer. */
+  readonly split?: ((messages: ReadonlyArray<Message>, trainOn: TrainOn) => ReadonlyArray<Part>) | undefined
+  /** The modes of the format, if not all; its examples end with the last answer that is trained on. */
+  readonly modes?: ReadonlyArray<TrainOn> | undefined
+  /** Whether an answer may be started for it. Default: true. */
+  readonly prefills?: boolean | undefined
   readonly render: (message: Message, place: Place) => Result<Rendered>
   /** Returns the end of a prompt. */
   readonly suffix: (role: string, place: Place) => Result<string>
   readonly parse: (tokens: ReadonlyArray<number>) => Effect.Effect<Parsed, Failure>
   readonly scanner: () => Scanner
+  /** A parser for formats that are not scanned as text. */
+  readonly parser?: (() => Parser) | undefined
   readonly toolPrefix: (tools: ReadonlyArray<ToolSpec>, systemPrompt: string) => Result<ReadonlyArray<Message>>
 }
 
@@ -68,6 +92,14 @@ export const onlyText = (renderer: string, { content, toolCalls = [] }: Message,
   if (first?.type === "text" && more.length === 0) return Either.right(first.text)
   const kinds = [...new Set(content.map(({ type }) => type))].join(", ")
   return reject(renderer, "Unsupported", `${path}.content: expected one text, got ${content.length} parts (${kinds})`)
+}
+
+/** Returns the joined texts of a message without anything else. */
+export const onlyTexts = (renderer: string, message: Message, path: string): Result<string> => {
+  const other = parts(message).find(({ type }) => type !== "text")
+  return other === undefined
+    ? Either.right(textOf(message))
+    : reject(renderer, "Unsupported", `${path}.content: expected texts, got a part of type ${other.type}`)
 }
 
 /** Rejects messages with images. */
@@ -103,12 +135,60 @@ export const beforeStop = (
     : Either.right({ before: tokens.slice(0, place), stopped: true })
 }
 
+/** Splits off the token that ends the answer; fails if there is more than one. */
+export const beforeStops = (
+  renderer: string,
+  tokens: ReadonlyArray<number>,
+  stops: ReadonlyMap<number, Termination>,
+): Either.Either<{ readonly before: ReadonlyArray<number>; readonly termination: Termination }, RendererError> => {
+  const [place, more] = tokens.flatMap((token, index) => (stops.has(token) ? [index] : []))
+  if (place === undefined) return Either.right({ before: tokens, termination: "malformed" })
+  return more === undefined
+    ? Either.right({ before: tokens.slice(0, place), termination: stops.get(tokens[place] ?? -1) ?? "malformed" })
+    : reject(renderer, "WrongStop", "the answer has several stop tokens; sample with the renderer's stopSequences")
+}
+
+/** Parses answers: `restored` adds what the prompt already contains, `parse` gets the text before the stop token. */
+export const parseWith =
+  (
+    renderer: string,
+    tokenizer: Service,
+    stops: ReadonlyMap<number, Termination>,
+    parse: (text: string) => Message,
+    restored: (tokens: ReadonlyArray<number>) => Effect.Effect<ReadonlyArray<number>, Failure> = Effect.succeed,
+  ): Family["parse"] =>
+  (tokens) =>
+    Effect.gen(function* () {
+      const { before, termination } = yield* beforeStops(renderer, yield* restored(tokens), stops)
+      const text = yield* tokenizer.decode(before)
+      return termination === "malformed"
+        ? { message: { role: "assistant", content: text }, termination }
+        : { message: parse(text), termination }
+    })
+
+/** Adds the opening of reasoning that the prompt ends with, if the answer has only the end of it. */
+export const restoring =
+  (tokenizer: Service, opening: string, close: number) =>
+  (tokens: ReadonlyArray<number>): Effect.Effect<ReadonlyArray<number>, Failure> =>
+    tokens.includes(close)
+      ? Effect.map(tokenizer.encode(opening, { addSpecialTokens: false }), (first) =>
+          first.every((token, index) => tokens[index] === token) ? tokens : [...first, ...tokens],
+        )
+      : Effect.succeed(tokens)
+
+/** Puts a message before all others. */
+export const prepended = (message: Message, entries: ReadonlyArray<Entry>): ReadonlyArray<Entry> => [
+  { message, path: `the ${message.role} message that the format adds` },
+  ...entries,
+]
+
 interface Piece {
   readonly segment: Encoder.Segment
   readonly weight: number
 }
 
-const lastUser = (messages: ReadonlyArray<Message>): number => messages.findLastIndex(({ role }) => role === "user")
+export const lastUser = (messages: ReadonlyArray<Message>): number =>
+  messages.findLastIndex(({ role }) => role === "user")
 
 const checkMessages = (messages: ReadonlyArray<Message>): Result<void> => {
   if (!Array.isArray(messages)) return invalid("messages", "expected an array of messages")
@@ -170,10 +250,11 @@ export const turnsOf = (
   renderer: string,
   messages: ReadonlyArray<Message>,
   trainOn: TrainOn,
+  turnStart = lastUser(messages) + 1,
 ): Either.Either<ReadonlyArray<number>, RendererError> => {
   const from = {
     last_assistant_message: messages.length - 1,
-    last_assistant_turn: lastUser(messages) + 1,
+    last_assistant_turn: turnStart,
     all_assistant_messages: 0,
   }
   return trainOn in from
@@ -227,63 +308,71 @@ export const parserOf = (
 export const numbersOf = (tokens: Tokens): ReadonlyArray<number> =>
   Array.isArray(tokens) ? tokens : Array.from(tokens)
 
+const segmentOf = (header: Rendered["header"]): Encoder.Segment =>
+  typeof header === "string" ? Encoder.fixed(header) : header
+
 export const make = (family: Family, tokenizer: Service): Renderer => {
   const encoder = Encoder.make(tokenizer)
-  const prelude = Option.toArray(family.prelude)
+  const turnStart = family.turnStart ?? ((messages: ReadonlyArray<Message>) => lastUser(messages) + 1)
 
-  const placesOf = (messages: ReadonlyArray<Message>, turnStart: number): ReadonlyArray<Place> => {
-    const lastUserIndex = lastUser(messages)
-    return messages.map((_, index) => ({
-      index,
-      isLast: index === messages.length - 1,
-      lastUserIndex,
-      inLastTurn: index >= turnStart,
-      path: `messages[${index - prelude.length}]`,
-    }))
+  const arranged = (messages: ReadonlyArray<Message>): Result<ReadonlyArray<Entry>> => {
+    const entries = messages.map((message, index) => ({ message, path: `messages[${index}]` }))
+    return family.arrange === undefined ? Either.right(entries) : family.arrange(entries)
   }
 
   const renderAll = (
-    messages: ReadonlyArray<Message>,
-    places: ReadonlyArray<Place>,
-  ): Result<ReadonlyArray<readonly [Message, Place, Rendered]>> =>
-    Either.all(
-      messages.flatMap((message, index) => {
-        const place = places[index]
-        return place === undefined
-          ? []
-          : [Either.map(family.render(message, place), (rendered) => [message, place, rendered] as const)]
+    entries: ReadonlyArray<Entry>,
+    start: number,
+  ): Result<ReadonlyArray<readonly [Message, Place, Rendered]>> => {
+    const lastUserIndex = lastUser(entries.map(({ message }) => message))
+    return Either.all(
+      entries.map(({ dropsReasoning, message, path }, index) => {
+        const place: Place = {
+          index,
+          isLast: index === entries.length - 1,
+          previous: entries[index - 1]?.message,
+          next: entries[index + 1]?.message,
+          lastUserIndex,
+          inLastTurn: index >= start,
+          path,
+          dropsReasoning: dropsReasoning ?? false,
+        }
+        return Either.map(family.render(message, place), (rendered) => [message, place, rendered] as const)
       }),
     )
+  }
 
   const bos: ReadonlyArray<Encoder.Segment> = family.bos === "" ? [] : [Encoder.fixed(family.bos)]
 
-  /** Returns the segments of a prompt; `messages` must include the prelude. */
-  const promptSegments = (messages: ReadonlyArray<Message>, role: string): Result<ReadonlyArray<Encoder.Segment>> =>
+  const promptSegments = (entries: ReadonlyArray<Entry>, role: string): Result<ReadonlyArray<Encoder.Segment>> =>
     Either.gen(function* () {
-      const lastUserIndex = lastUser(messages)
-      const rendered = yield* renderAll(messages, placesOf(messages, lastUserIndex + 1))
+      const messages = entries.map(({ message }) => message)
+      const rendered = yield* renderAll(entries, turnStart(messages))
       const suffix = yield* family.suffix(role, {
         index: messages.length,
         isLast: true,
-        lastUserIndex,
+        previous: messages.at(-1),
+        next: undefined,
+        lastUserIndex: lastUser(messages),
         inLastTurn: true,
         path: "the answer",
+        dropsReasoning: false,
       })
       return [
         ...bos,
-        ...rendered.flatMap(([, , { header, output }]) => [Encoder.fixed(header), ...output]),
+        ...rendered.flatMap(([, , { header, output }]) => [segmentOf(header), ...output]),
         Encoder.fixed(suffix),
       ]
     })
 
-  const pieces = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Result<ReadonlyArray<Piece>> =>
+  const pieces = (entries: ReadonlyArray<Entry>, trainOn: TrainOn): Result<ReadonlyArray<Piece>> =>
     Either.gen(function* () {
-      const rendered = yield* renderAll(messages, placesOf(messages, lastUser(messages.slice(0, -1)) + 1))
+      const rendered = yield* renderAll(entries, turnStart(entries.slice(0, -1).map(({ message }) => message)))
       const headerWeight = trainOn === "all_tokens" ? 1 : 0
       const all: Array<Piece> = bos.map((segment) => ({ segment, weight: 0 }))
       for (const [message, place, { header, output, stopOverlap }] of rendered) {
         const weight = isTrained(message, place, trainOn) ? 1 : 0
-        all.push({ segment: Encoder.fixed(header), weight: headerWeight })
+        all.push({ segment: segmentOf(header), weight: headerWeight })
         for (const segment of output) all.push({ segment, weight })
         if (place.isLast && stopOverlap !== undefined) all.push({ segment: Encoder.fixed(stopOverlap), weight })
       }
@@ -302,63 +391,91 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
       : Either.right(weights)
   }
 
+  /** Drops the messages after the last answer that is trained on, if the format requires it. */
+  const trimmed = (entries: ReadonlyArray<Entry>, trainOn: TrainOn): Result<ReadonlyArray<Entry>> => {
+    if (family.modes === undefined) return Either.right(entries)
+    if (!family.modes.includes(trainOn)) {
+      return reject(family.name, "Unsupported", `${trainOn}: expected ${family.modes.join(", ")}`)
+    }
+    const isTarget = ({ message }: Entry) => trainOn !== "customized" || message.trainable === true
+    const other = entries.find((entry) => entry.message.trainable === true && entry.message.role !== "assistant")
+    if (other !== undefined) return reject(family.name, "Unsupported", `${other.path}: only answers can be trained on`)
+    const last = entries.findLastIndex((entry) => entry.message.role === "assistant" && isTarget(entry))
+    return last === -1
+      ? reject(family.name, "Unsupported", "the conversation has no answer to train on")
+      : Either.right(entries.slice(0, last + 1))
+  }
+
   const example = (messages: ReadonlyArray<Message>, trainOn: TrainOn, memo: Encoder.Memo) =>
     Effect.gen(function* () {
       yield* checkTrainable(messages, trainOn)
-      const whole = [...prelude, ...messages]
-      const weighted = yield* pieces(whole, trainOn)
-      const boundary = boundaryOf(whole, trainOn)
-      const prompt = boundary === undefined ? [] : yield* promptSegments(whole.slice(0, boundary), "assistant")
+      const entries = yield* trimmed(yield* arranged(messages), trainOn)
+      const weighted = yield* pieces(entries, trainOn)
+      const segments = weighted.map(({ segment }) => segment)
+      // The reference compares with the prompt only in conversations without images.
+      const boundary = segments.some((segment) => "image" in segment)
+        ? undefined
+        : boundaryOf(
+            entries.map(({ message }) => message),
+            trainOn,
+          )
+      const prompt = boundary === undefined ? [] : yield* promptSegments(entries.slice(0, boundary), "assistant")
       // One call for both, because most of the prompt is also in the example.
-      yield* encoder.prepare([...weighted.map(({ segment }) => segment), ...prompt], memo)
-      const tokens = encoder.join(
-        weighted.map(({ segment }) => segment),
-        memo,
-      )
-      const weights = new Float32Array(tokens.length)
+      yield* encoder.prepare([...segments, ...prompt], memo)
+      const lengths = segments.map((segment) => encoder.lengthOf(segment, memo))
+      const weights = new Float32Array(lengths.reduce((sum, length) => sum + length, 0))
       let at = 0
-      for (const { segment, weight } of weighted) {
-        const end = at + encoder.tokens(segment, memo).length
+      for (const [index, { weight }] of weighted.entries()) {
+        const end = at + (lengths[index] ?? 0)
         if (weight !== 0) weights.fill(weight, at, end)
         at = end
       }
       return {
-        modelInput: toInput(tokens),
-        weights: boundary === undefined ? weights : yield* afterPrompt(tokens, weights, encoder.join(prompt, memo)),
+        modelInput: encoder.toInput(segments, memo),
+        weights:
+          boundary === undefined
+            ? weights
+            : yield* afterPrompt(encoder.join(segments, memo), weights, encoder.join(prompt, memo)),
       } satisfies Example
     })
 
-  const { name, parse } = family
+  const split = (messages: ReadonlyArray<Message>, trainOn: TrainOn): Result<ReadonlyArray<Part>> => {
+    if (family.split !== undefined) return Either.right(family.split(messages, trainOn))
+    if (family.hasExtensionProperty) return Either.right([[messages.length, trainOn]])
+    return Either.map(turnsOf(family.name, messages, trainOn, turnStart(messages)), (turns) =>
+      turns.map((index) => [index + 1, "last_assistant_message"]),
+    )
+  }
+
   return {
-    name,
+    name: family.name,
     hasExtensionProperty: family.hasExtensionProperty,
     stopSequences: family.stopSequences,
     generationPrompt: Effect.fn("Renderer.generationPrompt")(function* (messages, options) {
       yield* checkMessages(messages)
+      if (options?.prefill !== undefined && family.prefills === false) {
+        return yield* reject(family.name, "Unsupported", "prefill: the format has no unfinished messages")
+      }
       const memo = Encoder.memo()
       const segments = [
-        ...(yield* promptSegments([...prelude, ...messages], options?.role ?? "assistant")),
+        ...(yield* promptSegments(yield* arranged(messages), options?.role ?? "assistant")),
         ...(options?.prefill === undefined ? [] : [{ text: options.prefill }]),
       ]
       yield* encoder.prepare(segments, memo)
-      return toInput(encoder.join(segments, memo))
+      return encoder.toInput(segments, memo)
     }),
     supervisedExample: Effect.fn("Renderer.supervisedExample")(function* (messages, trainOn) {
       yield* checkMessages(messages)
       return yield* example(messages, trainOn ?? "last_assistant_message", Encoder.memo())
     }),
-    supervisedExamples: Effect.fn("Renderer.supervisedExamples")(function* (messages, given) {
+    supervisedExamples: Effect.fn("Renderer.supervisedExamples")(function* (messages, trainOn) {
       yield* checkMessages(messages)
-      const trainOn = given ?? "last_assistant_turn"
       const memo = Encoder.memo()
-      if (family.hasExtensionProperty) return [yield* example(messages, trainOn, memo)]
-      const turns = yield* turnsOf(name, messages, trainOn)
-      return yield* Effect.forEach(turns, (index) =>
-        example(messages.slice(0, index + 1), "last_assistant_message", memo),
-      )
+      const given = yield* split(messages, trainOn ?? "last_assistant_turn")
+      return yield* Effect.forEach(given, ([count, mode]) => example(messages.slice(0, count), mode, memo))
     }),
-    parse: (tokens) => Effect.suspend(() => parse(numbersOf(tokens))),
-    parser: () => parserOf(tokenizer, family),
+    parse: (tokens) => Effect.suspend(() => family.parse(numbersOf(tokens))),
+    parser: family.parser ?? (() => parserOf(tokenizer, family)),
     toolPrefix: (tools, systemPrompt) => Effect.suspend(() => family.toolPrefix(tools, systemPrompt ?? "")),
   }
 }

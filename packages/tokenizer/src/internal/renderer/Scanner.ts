@@ -1,5 +1,6 @@
 /** Turns text that arrives in pieces into deltas. Holds back text whose meaning is still open. */
 import type { Delta } from "../../Renderer.ts"
+import { spaces, strip } from "../template/Text.ts"
 
 export interface Scanner {
   readonly push: (text: string) => ReadonlyArray<Delta>
@@ -118,49 +119,133 @@ export const until = (stop: string, prefix: string, suffix: string): Scanner => 
   }
 }
 
-const opening = ["<think>", "<tool_call>"]
+/** How answers with reasoning and calls are written. */
+export interface Blocks {
+  /** The white space at the ends of reasoning that belongs to its frame; newlines after a frame belong to it, too. */
+  readonly frame: "none" | "newlines" | "spaces"
+  /** Whether the prompt already opens the reasoning. */
+  readonly opened: boolean
+  readonly call: { readonly open: string; readonly close: string }
+  /** Marks around all calls, and whether text after them counts. */
+  readonly section?: { readonly open: string; readonly close: string; readonly ends: boolean } | undefined
+  /** Separators before a call or section, the longest first, or all white space. */
+  readonly gaps: ReadonlyArray<string> | "spaces"
+  /** A separator after a call. */
+  readonly after: string
+}
 
-/**
- * Scans text with `<think>` and `<tool_call>` blocks. With `frames`, newlines around reasoning belong neither to the
- * reasoning nor to the text. A newline before a tool call never belongs to the text.
- */
-export const tagged = (frames: boolean): Scanner => {
+export const toolCall = { open: "<tool_call>", close: "</tool_call>" }
+
+/** The blocks of Qwen3, with or without frames around reasoning. */
+export const qwen3 = (frames: boolean): Blocks => ({
+  frame: frames ? "newlines" : "none",
+  opened: false,
+  call: toolCall,
+  gaps: ["\n"],
+  after: "",
+})
+
+const spacesAtStart = new RegExp(`^[${spaces}]+`)
+
+/** Scans text with reasoning and calls. */
+export const blocks = (format: Blocks): Scanner => {
   const parts = new Parts()
-  let state: "text" | "thinking" | "tool_call" = "text"
+  const { after, call, frame, gaps, section } = format
+  const first = section?.open ?? call.open
+  let state: "text" | "thinking" | "section" | "tool_call" | "done" = format.opened ? "thinking" : "text"
   let rest = ""
-  /** Whether newlines are dropped until other text follows. */
-  let skips = false
-  const skip = () => {
-    if (!skips) return
-    rest = rest.replace(/^\n+/, "")
-    skips = rest === ""
+  /** White space that is dropped until other text follows. */
+  let skips: RegExp | undefined = format.opened && frame !== "none" ? startOf(frame) : undefined
+  /** A separator that is dropped if it comes next. */
+  let expected = ""
+  /** Whether nothing was read yet after a prompt that opens the reasoning, which the model may open again. */
+  let fresh = format.opened
+  const marksOf = () => {
+    switch (state) {
+      case "text":
+        return ["<think>", first]
+      case "thinking":
+        return ["</think>"]
+      case "section":
+        return [call.open, section?.close ?? call.open]
+      case "tool_call":
+        return [call.close]
+      case "done":
+        return []
+    }
   }
-  const take = (end: number) => {
+  /** Returns the length of the separator at the end of a text; with `open`, of what may become one. */
+  const gapOf = (text: string, open: boolean): number => {
+    if (state === "thinking") {
+      return frame === "none" ? 0 : text.length - strip(text, "right", frame === "newlines" ? "\n" : undefined).length
+    }
+    if (state !== "text") return 0
+    if (gaps === "spaces") return text.length - strip(text, "right").length
+    if (open) return Math.min(newlinesAtEnd(text), gaps[0]?.length ?? 0)
+    return gaps.find((gap) => text.endsWith(gap))?.length ?? 0
+  }
+  const take = (end: number): ReadonlyArray<Delta> => {
     const text = rest.slice(0, end)
     rest = rest.slice(end)
-    return parts.delta(state, text)
+    return state === "section" || state === "done" ? [] : parts.delta(state, text)
+  }
+  /** Drops what precedes text; returns whether more text is needed to know. */
+  const waits = (): boolean => {
+    if (fresh) {
+      if (rest.length < "<think>".length && "<think>".startsWith(rest)) return true
+      fresh = false
+      if (rest.startsWith("<think>")) rest = rest.slice("<think>".length)
+    }
+    if (expected !== "") {
+      if (rest.length < expected.length && expected.startsWith(rest)) return true
+      if (rest.startsWith(expected)) rest = rest.slice(expected.length)
+      expected = ""
+    }
+    if (skips !== undefined) {
+      rest = rest.replace(skips, "")
+      if (rest !== "") skips = undefined
+    }
+    return rest === ""
   }
   /** Takes one step; returns undefined if it needs more text. */
   const step = (): ReadonlyArray<Delta> | undefined => {
-    skip()
-    const marks = state === "text" ? opening : state === "thinking" ? ["</think>"] : ["</tool_call>"]
+    if (waits()) return undefined
+    if (state === "done") return take(rest.length)
+    const marks = marksOf()
     const found = firstOf(rest, marks)
     if (found === undefined) {
       const open = openEnd(rest, marks)
-      const certain = rest.slice(0, rest.length - open)
-      const newlines = newlinesAtEnd(certain)
-      const held = state === "text" ? Math.min(newlines, 1) : state === "thinking" && frames ? newlines : 0
+      const held = gapOf(rest.slice(0, rest.length - open), true)
       return held + open === rest.length ? undefined : take(rest.length - open - held)
     }
     const [place, mark] = found
-    const newlines = newlinesAtEnd(rest.slice(0, place))
-    const dropped = mark === "<tool_call>" ? Math.min(newlines, 1) : state === "thinking" && frames ? newlines : 0
+    const dropped = mark === "<think>" ? 0 : gapOf(rest.slice(0, place), false)
     const deltas = take(place - dropped)
     rest = rest.slice(dropped + mark.length)
     parts.close()
-    // Skips newlines at the start of reasoning and after its end.
-    skips = frames && (mark === "<think>" || mark === "</think>")
-    state = mark === "<think>" ? "thinking" : mark === "<tool_call>" ? "tool_call" : "text"
+    skips = undefined
+    switch (mark) {
+      case "<think>":
+        state = "thinking"
+        skips = startOf(frame)
+        break
+      case "</think>":
+        state = "text"
+        skips = frame === "none" ? undefined : startOf("newlines")
+        break
+      case call.open:
+        state = "tool_call"
+        break
+      case call.close:
+        state = section === undefined ? "text" : "section"
+        expected = section === undefined ? after : ""
+        break
+      case section?.open:
+        state = "section"
+        break
+      default:
+        state = section?.ends === true ? "done" : "text"
+    }
     return deltas
   }
   return {
@@ -169,12 +254,15 @@ export const tagged = (frames: boolean): Scanner => {
       return allOf(step)
     },
     finish: () => {
-      skip()
-      if (state === "thinking" && frames) rest = rest.replace(/\n+$/, "")
+      waits()
+      if (state === "thinking") return take(rest.length - gapOf(rest, false))
       return take(rest.length)
     },
   }
 }
+
+const startOf = (frame: Blocks["frame"]): RegExp | undefined =>
+  frame === "none" ? undefined : frame === "newlines" ? /^\n+/ : spacesAtStart
 
 const ends = ["<|end|>", "<|call|>", "<|return|>"]
 

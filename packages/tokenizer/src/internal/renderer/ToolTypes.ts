@@ -36,7 +36,10 @@ const typeOf = (schema: Json): string => {
   if ("oneOf" in schema) return union(schema["oneOf"])
   if ("anyOf" in schema) return union(schema["anyOf"])
   if (Array.isArray(schema["type"])) return union(schema["type"].map((type) => ({ type })))
-  if (schema["type"] === "string" && "enum" in schema) return list(schema["enum"]).map(PythonJson.print).join(" | ")
+  if (schema["type"] === "string" && "enum" in schema)
+    return list(schema["enum"])
+      .map((one) => PythonJson.print(one))
+      .join(" | ")
   return baseOf(schema) + (schema["nullable"] === true ? " | null" : "")
 }
 

@@ -44,4 +44,6 @@ if (version !== oldest) fail(`effect ${version} was installed instead of ${oldes
 
 const help = execFileSync(join(work, "node_modules/.bin/tinkerfx"), ["--help"], { encoding: "utf8" })
 if (!help.includes("serve")) fail(`tinkerfx --help does not mention serve: ${help}`)
+const script = execFileSync(join(work, "node_modules/.bin/tinkerfx"), ["completions", "bash"], { encoding: "utf8" })
+if (!script.includes("checkpoint")) fail("tinkerfx completions bash does not complete checkpoint")
 console.log(`${folders.length} packages share effect ${version}`)

@@ -111,6 +111,8 @@ execFileSync("node", ["train.js"], { cwd: work, stdio: "inherit" })
 const serves = async (): Promise<void> => {
   const { bin } = JSON.parse(readFileSync(join(modules, "@effect-tinker/cli/package.json"), "utf8"))
   const command = join(modules, "@effect-tinker/cli", bin.tinkerfx)
+  const version = spawnSync("node", [command, "version"], { cwd: work, encoding: "utf8" })
+  if (!/^tinkerfx \d/.test(version.stdout)) fail(`the published command does not tell its version: ${version.stderr}`)
   const child = spawn("node", [command, "serve", "--port", "0"], { cwd: work, stdio: ["ignore", "pipe", "inherit"] })
   const ended = once(child, "exit")
   for await (const line of createInterface({ input: child.stdout })) {
@@ -118,6 +120,11 @@ const serves = async (): Promise<void> => {
     if (url === undefined) continue
     const answer = await fetch(`${url}/api/v1/healthz`)
     if ((await answer.text()) !== '{"status":"ok"}') fail("the published command does not answer healthz with ok")
+    // The bundled client and the installed server do not share a copy of Effect.
+    const env = { ...process.env, TINKER_BASE_URL: url, TINKER_API_KEY: "tml-check" }
+    const models = spawnSync("node", [command, "-f", "json", "model", "list"], { cwd: work, encoding: "utf8", env })
+    if (!models.stdout.includes("effect-tinker/valley-1.5m"))
+      fail(`the published command does not list the models: ${models.stdout}${models.stderr}`)
     child.kill("SIGTERM")
   }
   const [code] = await ended

@@ -40,8 +40,8 @@ const claimed = new Set(tests.flatMap((path) => claims(read(path))))
 const pending: Readonly<Record<string, string>> = JSON.parse(read("test/wire/pending.json"))
 
 /** Lower these numbers as the list gets shorter; never raise them. */
-const untouched = 34
-const partial = 7
+const untouched = 1
+const partial = 3
 
 const works = ["clients", "management", "cli", "tokenizer", "custom loss"]
 const isPartial = (reason: string) => reason.includes(": ")

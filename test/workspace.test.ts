@@ -23,16 +23,18 @@ describe("workspace", () => {
     }
   })
 
-  it("the SDK does not import Node modules, and only TinkerConfig reads the environment", () => {
+  it("the SDK does not import Node modules, and only TinkerConfig and the shell of the command read the environment", () => {
     const core = sources("tinker")
     const importsNode = core.filter(({ text }) => /from "(node:|undici|@effect\/platform-node)/.test(text))
     expect(importsNode.map(({ file }) => file)).toEqual([])
     const readsEnvironment = packages.flatMap((name) =>
       sources(name)
-        .filter(({ text }) => /process\.env|from "effect\/Config"|Config\.(string|redacted)\(/.test(text))
+        .filter(({ text }) =>
+          /process\.env|\{ env\b.*\} = process|from "effect\/Config"|Config\.(string|redacted)\(/.test(text),
+        )
         .map(({ file }) => `${name}/${file}`),
     )
-    expect(readsEnvironment).toEqual(["tinker/TinkerConfig.ts"])
+    expect(readsEnvironment).toEqual(["cli/internal/Shell.ts", "tinker/TinkerConfig.ts"])
   })
 
   it("library code imports modules, not barrels", () => {

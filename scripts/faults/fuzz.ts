@@ -1,5 +1,5 @@
 /** Fuzzes every decoder of the wire and of files: `pnpm faults:fuzz --help`. */
-import * as Arguments from "@effect-tinker/cli/Arguments"
+import * as Arguments from "./lab/Arguments.ts"
 import { Console, Effect } from "effect"
 import * as Command from "./lab/Command.ts"
 import * as Campaign from "./fuzz/Campaign.ts"

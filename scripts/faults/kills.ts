@@ -1,5 +1,5 @@
 /** Kills clients and servers at random moments: `pnpm faults:kills --help`. */
-import * as Arguments from "@effect-tinker/cli/Arguments"
+import * as Arguments from "./lab/Arguments.ts"
 import { Console, Effect } from "effect"
 import * as Command from "./lab/Command.ts"
 import { check } from "./kills/Check.ts"

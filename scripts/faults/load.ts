@@ -2,7 +2,7 @@
 import { mkdir, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import * as Arguments from "@effect-tinker/cli/Arguments"
+import * as Arguments from "./lab/Arguments.ts"
 import { Console, Effect, Option } from "effect"
 import * as Command from "./lab/Command.ts"
 import * as Bundles from "./lab/Bundles.ts"

@@ -1,5 +1,5 @@
 /** Injects faults between SDK and server, by seed: `pnpm faults --help`. */
-import * as Arguments from "@effect-tinker/cli/Arguments"
+import * as Arguments from "./lab/Arguments.ts"
 import { Console, Effect } from "effect"
 import * as Command from "./lab/Command.ts"
 import * as Bundles from "./lab/Bundles.ts"

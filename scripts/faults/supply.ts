@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs"
 import { writeFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
-import * as Arguments from "@effect-tinker/cli/Arguments"
+import * as Arguments from "./lab/Arguments.ts"
 import { version } from "effect-tinker/protocol/Version"
 import { Console, Effect } from "effect"
 import * as Command from "./lab/Command.ts"

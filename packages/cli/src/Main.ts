@@ -1,55 +1,29 @@
 /**
- * The `tinkerfx` command.
+ * Runs the `tinkerfx` command from a program.
  *
  * @since 0.1.0
  */
-import * as Console from "effect/Console"
 import * as Effect from "effect/Effect"
-import { UsageError } from "./Arguments.ts"
-import * as Serve from "./Serve.ts"
+import * as Program from "./internal/Program.ts"
+import * as Shell from "./internal/Shell.ts"
 
 /**
- * The help text of the command.
+ * Options of {@link run}.
  *
  * @since 0.1.0
- * @category help
+ * @category models
  */
-export const help: string = `Usage: tinkerfx COMMAND [options]
-
-Commands:
-  serve    run a Tinker server on this machine
-
-Run "tinkerfx COMMAND --help" for the options of a command.`
-
-const command = (args: ReadonlyArray<string>) => {
-  const [name, ...rest] = args
-  switch (name) {
-    case "serve":
-      return Serve.run(rest)
-    case undefined:
-    case "help":
-    case "-h":
-    case "--help":
-      return Console.log(help)
-    default:
-      return new UsageError({ message: `unknown command "${name}"` })
-  }
+export interface Options {
+  /** Stops the command; its exit code is then 130. A server that is stopped has done its work: its exit code is 0. */
+  readonly signal?: AbortSignal | undefined
 }
 
 /**
- * Runs a command and returns its exit code: 0 on success, 1 on failure, 2 for an invalid command line.
+ * Runs a command with the input, output and environment of this process, and returns its exit code: 0 on success, 1 on
+ * failure, 2 for an invalid command line, 130 if it was stopped.
  *
  * @since 0.1.0
  * @category running
  */
-export const run = (args: ReadonlyArray<string>): Effect.Effect<number> =>
-  Effect.matchEffect(command(args), {
-    onSuccess: () => Effect.succeed(0),
-    onFailure: (error) =>
-      Effect.as(
-        Console.error(
-          `Error: ${error.message}${error._tag === "UsageError" ? '\nRun "tinkerfx --help" for usage.' : ""}`,
-        ),
-        error._tag === "UsageError" ? 2 : 1,
-      ),
-  })
+export const run = (args: ReadonlyArray<string>, { signal }: Options = {}): Promise<number> =>
+  Effect.runPromise(Effect.provideServiceEffect(Program.run(args), Shell.Shell, Shell.live(signal)))

@@ -3,9 +3,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "@effect/vitest"
 import { NodeTinker } from "@effect-tinker/node"
-import { Main } from "@effect-tinker/cli"
-import { type Console, Effect, Redacted, Scope } from "effect"
+import { Effect, Redacted, Scope } from "effect"
 import { Loss, Optimizer, ServiceClient } from "effect-tinker"
+import * as Command from "./support/Command.ts"
 import * as Process from "./support/Process.ts"
 
 const directory = Effect.acquireRelease(
@@ -40,13 +40,10 @@ const train = (steps: number, between: (step: number) => Effect.Effect<void, Pro
 
 /** Runs the command and returns its exit code and output. */
 const runMain = (...args: ReadonlyArray<string>) =>
-  Effect.gen(function* () {
-    const lines: Array<string> = []
-    const print = (text: string) => Effect.sync(() => void lines.push(text))
-    const console = { ...(yield* Effect.console), log: print, error: print } as Console.Console
-    const code = yield* Effect.withConsole(Main.run(args), console)
-    return [code, lines.join("\n")] as const
-  })
+  Effect.map(
+    Effect.flatMap(Command.directory, (directory) => Command.run(args, { directory })),
+    ({ exitCode, stderr, stdout }) => [exitCode, stdout + stderr] as const,
+  )
 
 /** How many steps there are, and after which of them the server is killed: more than once for `test:all`. */
 const [steps, kills] = process.env["TINKER_TESTS"] === "all" ? [9, [3, 6]] : [5, [2]]
@@ -75,6 +72,7 @@ describe("tinkerfx serve", () => {
     () =>
       Effect.gen(function* () {
         const server = yield* Process.serve("--port", "0", "--api-key", "tml-test")
+        expect(server.lines()).toContain("models: effect-tinker/valley-1.5m")
         expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
         const losses = yield* Effect.provide(
           train(6, () => Effect.void),
@@ -131,21 +129,32 @@ describe("tinkerfx serve", () => {
       writeFileSync(file, "")
       expect(yield* runMain("serve", "--data-dir", file)).toEqual([
         1,
-        `Error: the store could not create its directory: ${file} is not a directory; use a directory that can be written`,
+        `Error: the store could not create its directory: ${file} is not a directory; use a directory that can be written\n`,
       ])
     }).pipe(Effect.scoped),
   )
 
-  it.effect("tinkerfx prints help and reports invalid arguments with exit code 2", () =>
+  it.live("tinkerfx serve accepts the keys in a file, which no list of processes shows", () =>
     Effect.gen(function* () {
-      expect(yield* runMain("serve", "--help")).toEqual([0, expect.stringContaining("--data-dir DIR")])
-      expect(yield* runMain("--help")).toEqual([0, expect.stringContaining("serve ")])
-      expect(yield* runMain("nonsense")).toEqual([2, expect.stringContaining('unknown command "nonsense"')])
+      const file = join(yield* directory, "keys")
+      writeFileSync(file, "tml-first\n\ntml-second\n")
+      const server = yield* Process.serve("--port", "0", "--api-key-file", file)
+      const status = (key: string) =>
+        Effect.promise(
+          async () => (await fetch(`${server.url}/api/v1/sessions`, { headers: { "x-api-key": key } })).status,
+        )
+      expect([yield* status("tml-first"), yield* status("tml-second"), yield* status("tml-x")]).toEqual([200, 200, 401])
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("tinkerfx serve prints help and reports invalid arguments with exit code 2", () =>
+    Effect.gen(function* () {
+      expect(yield* runMain("serve", "--help")).toEqual([0, expect.stringContaining("--data-dir TEXT")])
       expect(yield* runMain("serve", "--port", "70000")).toEqual([2, expect.stringContaining("from 0 to 65535")])
       expect(yield* runMain("serve", "--prot", "1")).toEqual([2, expect.stringContaining("--prot")])
       expect(yield* runMain("serve", "--model", "x=nowhere")).toEqual([2, expect.stringContaining("no config.json")])
       const [code, text] = yield* runMain("serve", "--api-key", "hidden")
       expect([code, text.includes("hidden")]).toEqual([2, false])
-    }),
+    }).pipe(Effect.scoped),
   )
 })

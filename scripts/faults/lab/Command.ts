@@ -1,5 +1,5 @@
 /** Runs a command of the lab. */
-import type { UsageError } from "@effect-tinker/cli/Arguments"
+import type { UsageError } from "./Arguments.ts"
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect, type ParseResult, type Scope } from "effect"
 

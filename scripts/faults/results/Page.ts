@@ -27,7 +27,7 @@ Bytes that are changed on their way cannot be noticed without TLS. After such a 
   {
     prefix: "load ",
     title: "Load",
-    text: "One client process against a server in another process. Fairness is Jain's index of what the tenants had received when half of everything was done: 1 if all had the same. The server works in the order of arrival.",
+    text: "One client process against a server in another process. Fairness is Jain's index of what the tenants had received when half of everything was done: 1 if all had the same. The server computes 64 samples at a time, and tenants take turns.",
   },
   { prefix: "supply ", title: "Supply chain", text: "What is installed to build and test this repository." },
 ]

@@ -1,18 +1,19 @@
 #!/usr/bin/env node
 import host from "node:process"
-import * as Effect from "effect/Effect"
-import * as Fiber from "effect/Fiber"
 import { run } from "../Main.ts"
 
-const fiber = Effect.runFork(run(host.argv.slice(2)))
+const stop = new AbortController()
 
-/** The first signal shuts down cleanly, a second one exits immediately. */
-let asked = false
+/** The first signal stops the command cleanly, a second one exits immediately. */
 for (const signal of ["SIGINT", "SIGTERM"] as const)
   host.on(signal, () => {
-    if (asked) host.exit(130)
-    asked = true
-    Effect.runFork(Fiber.interruptFork(fiber))
+    if (stop.signal.aborted) host.exit(130)
+    stop.abort()
   })
 
-fiber.addObserver((result) => host.exit(result._tag === "Success" ? result.value : asked ? 0 : 1))
+// The reader of the output has gone, for example `head`.
+host.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code === "EPIPE") host.exit(0)
+})
+
+host.exit(await run(host.argv.slice(2), { signal: stop.signal }))

@@ -1,0 +1,114 @@
+/**
+ * Implements `tinkerfx serve`. The server itself runs in `../internal/Serving.ts`, which is not part of the bundle: it
+ * uses the installed server, engine and Effect. Only plain values and promises cross this border.
+ */
+import * as Effect from "effect/Effect"
+import { existsSync } from "node:fs"
+import { readFile } from "node:fs/promises"
+import { resolve } from "node:path"
+import type { Handler } from "../internal/Commands.ts"
+import { Failure, UsageError } from "../internal/Failure.ts"
+import { Shell } from "../internal/Shell.ts"
+import type { Model } from "../internal/Serving.ts"
+
+const usageError = (message: string) => new UsageError({ message: `Invalid value for ${message}` })
+
+const integer = (
+  name: string,
+  text: string | undefined,
+  { from, to }: { readonly from: number; readonly to: number },
+): Effect.Effect<number | undefined, UsageError> => {
+  if (text === undefined) return Effect.succeed(undefined)
+  const number = Number(text)
+  return Number.isInteger(number) && number >= from && number <= to && text.trim() !== ""
+    ? Effect.succeed(number)
+    : usageError(`'--${name}': expected an integer from ${from} to ${to}, got "${text}"`)
+}
+
+const modelOf =
+  (directory: string) =>
+  (text: string): Effect.Effect<Model, UsageError> => {
+    const at = text.indexOf("=")
+    const [name, folder] = [text.slice(0, at), text.slice(at + 1)]
+    if (at < 1 || folder === "") return usageError(`'--model': expected NAME=DIR, got "${text}"`)
+    return existsSync(resolve(directory, folder, "config.json"))
+      ? Effect.succeed({ name, directory: resolve(directory, folder) })
+      : usageError(`'--model': no config.json found in ${folder}`)
+  }
+
+const keyOf =
+  (option: string) =>
+  (text: string): Effect.Effect<string, UsageError> =>
+    text.startsWith("tml-") && text.length > 4
+      ? Effect.succeed(text)
+      : usageError(`'--${option}': a key must start with "tml-", otherwise clients do not send it`)
+
+const keysIn =
+  (directory: string) =>
+  (file: string): Effect.Effect<ReadonlyArray<string>, Failure | UsageError> =>
+    Effect.tryPromise({
+      try: () => readFile(resolve(directory, file), "utf8"),
+      catch: (cause) =>
+        new Failure({
+          message: `Cannot read ${file}: ${cause instanceof Error ? cause.message : String(cause)}`,
+          hint: "--api-key-file takes a file with one key per line.",
+          cause,
+        }),
+    }).pipe(
+      Effect.map((text) =>
+        text
+          .split("\n")
+          .map((line) => line.trim())
+          .filter((line) => line !== ""),
+      ),
+      Effect.flatMap(Effect.forEach(keyOf("api-key-file"))),
+    )
+
+const originOf = (text: string): Effect.Effect<string, UsageError> =>
+  URL.canParse(text) && new URL(text).origin === text
+    ? Effect.succeed(text)
+    : usageError(`'--cors-origin': expected an origin such as http://localhost:3000, got "${text}"`)
+
+/** Serves until interrupted. With a data directory, unfinished work continues at the next start. */
+export const serve: Handler<{
+  readonly host: string | undefined
+  readonly port: string | undefined
+  readonly apiKey: ReadonlyArray<string>
+  readonly apiKeyFile: ReadonlyArray<string>
+  readonly allowedHost: ReadonlyArray<string>
+  readonly corsOrigin: ReadonlyArray<string>
+  readonly dataDir: string | undefined
+  readonly model: ReadonlyArray<string>
+  readonly jwt: boolean
+  readonly sessionTimeout: string | undefined
+}> = (input) =>
+  Effect.gen(function* () {
+    const { directory, out } = yield* Shell
+    const options = {
+      host: input.host,
+      port: yield* integer("port", input.port, { from: 0, to: 65_535 }),
+      sessionTimeout: yield* integer("session-timeout", input.sessionTimeout, { from: 20, to: 31_536_000 }),
+      models: yield* Effect.forEach(input.model, modelOf(directory)),
+      apiKeys: [
+        ...(yield* Effect.forEach(input.apiKey, keyOf("api-key"))),
+        ...(yield* Effect.forEach(input.apiKeyFile, keysIn(directory))).flat(),
+      ],
+      allowedHosts: input.allowedHost,
+      corsOrigins: yield* Effect.forEach(input.corsOrigin, originOf),
+      dataDirectory: input.dataDir === undefined ? undefined : resolve(directory, input.dataDir),
+      jwt: input.jwt,
+    }
+    const Serving = yield* Effect.promise(() => import("../internal/Serving.ts"))
+    const run = yield* Effect.runtime<never>()
+    yield* Effect.async<void, Failure>((resume) => {
+      const stop = new AbortController()
+      const print = (line: string) => void Effect.runFork(Effect.provide(out(`${line}\n`), run))
+      const ended = Serving.serve(options, print, stop.signal).then((problem) =>
+        resume(problem === undefined ? Effect.void : Effect.fail(new Failure({ message: problem }))),
+      )
+      return Effect.promise(() => {
+        stop.abort()
+        return ended
+      })
+    })
+  })

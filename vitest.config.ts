@@ -15,7 +15,7 @@ const hasShortForm = (file: string) => readFileSync(join(root, file), "utf8").in
 /** Each of these needs a thread of its own: they replace a module, measure the heap, or look at what a module keeps. */
 const isolated: Readonly<Record<string, ReadonlyArray<string>>> = {
   "packages/tinker": ["ChatMemory", "Lazy", "PagesMemory", "RequestBuffers"].map((name) => `test/${name}.test.ts`),
-  "packages/recipes": ["test/TableMemory.test.ts"],
+  "packages/recipes": ["LongRun", "TableMemory"].map((name) => `test/${name}.test.ts`),
 }
 
 const testsIn = (directory: string) =>

@@ -138,8 +138,58 @@ const compared = async (browser: Browser) => {
       await text(page, "tr.different td"),
       "optimizer.learningRate",
     )
+    const tile = page.locator(".tile").filter({ hasText: "reward/total" })
+    check("two runs: a tile has a value of each", await tile.locator("b").count(), 2)
+    const namesIn = async (id: string) => new Set(await page.locator(`#${id} tbody td:first-child`).allInnerTexts())
+    for (const id of ["warnings", "timings", "checkpoints"])
+      check(`two runs: ${id} are those of both`, [...(await namesIn(id))], ["arithmetic", "lower rate"])
+    check(
+      "two runs: both costs are stated",
+      (await page.locator("#cost p").allInnerTexts()).map((line) => line.split(":")[0]),
+      ["arithmetic", "lower rate"],
+    )
+    check(
+      "two runs: the values of both runs are in the window",
+      await page
+        .locator("#configuration tr.different td:last-child")
+        .first()
+        .evaluate((cell) => cell.getBoundingClientRect().right <= window.innerWidth),
+      true,
+    )
     await shoot(page, `compared-${width}`)
+    const answers = () => page.locator("#compared .answer, #rollouts .answer").allInnerTexts()
+    const before = await answers()
+    await page.getByLabel("Run").selectOption("lower rate")
+    const after = await answers()
+    check(
+      "two runs: the answers of either can be shown",
+      [after.length > 0, before.join() === after.join()],
+      [true, false],
+    )
   }
+}
+
+/** Metrics that real runs have: one that is not in every step, and one that only rounding changes. */
+const uneven = async (browser: Browser) => {
+  const events = Array.from({ length: 8 }, (_, step): RunEvent.RunEvent => ({
+    _tag: "Step",
+    step,
+    metrics: { num_loss_tokens: 4 + step * 1e-7, ...(step % 2 === 0 ? { "env/all/reward/total": step } : {}) },
+    at: step * 1_000,
+  }))
+  const { page } = await open(browser, file("uneven.html", Report.html({ name: "uneven", events })))
+  const reward = page.locator(".tile").filter({ hasText: "reward/total" })
+  check(
+    "a metric that the last step does not have is shown with its last value",
+    await reward.locator("b").innerText(),
+    "6",
+  )
+  const constant = page.locator("#curves figure").filter({ hasText: "num_loss_tokens" })
+  check("rounding is not drawn as a change", await constant.locator(".tick.end").allTextContents(), [
+    "3.75",
+    "4",
+    "4.25",
+  ])
 }
 
 const hostile = async (browser: Browser) => {
@@ -261,6 +311,7 @@ const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] }
 try {
   await whole(browser)
   await compared(browser)
+  await uneven(browser)
   await hostile(browser)
   await crashed(browser)
   await live(browser)

@@ -1,7 +1,7 @@
 /** Kills recipes at random moments: `pnpm faults:recipes --help`. */
 import { mkdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
-import * as Arguments from "@effect-tinker/cli/Arguments"
+import * as Arguments from "./lab/Arguments.ts"
 import { Console, Effect, Random } from "effect"
 import * as Bundles from "./lab/Bundles.ts"
 import * as Child from "./lab/Child.ts"
@@ -15,13 +15,13 @@ import { newKey } from "./seeds/Experiment.ts"
 
 const help = `Usage: pnpm faults:recipes [options]
 
-Runs supervised training and reinforcement learning, kills the process with SIGKILL at random moments, runs the same
-command again until it ends, and compares weights (byte for byte) and metrics with a run without kills.
+Runs supervised training, reinforcement learning and distillation, kills the process with SIGKILL at random moments,
+runs the same command again until it ends, and compares weights (byte for byte) and metrics with a run without kills.
 
 Options:
   --count N        kills of each recipe (default: 20)
   --from K         first seed (default: 1)
-  --only NAME      only "supervised" or "rl"
+  --only NAME      only "supervised", "rl" or "distillation"
   -h, --help       show this help
 
 The exit code is 1 if a run ends differently.`
@@ -145,7 +145,9 @@ const program = Effect.gen(function* () {
   const count = (yield* Arguments.integer(flags, "count", { from: 1, to: 10_000 })) ?? 20
   const from = (yield* Arguments.integer(flags, "from", { from: 0, to: 1_000_000 })) ?? 1
   const only = Arguments.text(flags, "only")
-  const recipes = (["supervised", "rl"] as const).filter((recipe) => only === undefined || only === recipe)
+  const recipes = (["supervised", "rl", "distillation"] as const).filter(
+    (recipe) => only === undefined || only === recipe,
+  )
   if (recipes.length === 0) return yield* new Arguments.UsageError({ message: `--only: unknown recipe "${only}"` })
   const bundles = yield* Bundles.make
   let failed = 0

@@ -14,6 +14,7 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow
 import pyarrow.parquet
@@ -23,8 +24,11 @@ from tokenizers import Tokenizer
 
 from tinker_cookbook import hyperparam_utils
 from tinker_cookbook.completers import TokensWithLogprobs
+from tinker_cookbook.distillation import train_on_policy as distillation
 from tinker_cookbook.eval.benchmarks._runner import _compute_pass_at_k
 from tinker_cookbook.preference.train_dpo import compute_dpo_loss
+from tinker_cookbook.recipes.decisions import DecisionRendering, probability_loss, sample_decision
+from tinker_cookbook.recipes.decisions.forecasting import brier_score_loss
 from tinker_cookbook.rl import metrics as rl_metrics
 from tinker_cookbook.rl.data_processing import (
     assemble_training_data,
@@ -294,21 +298,31 @@ def kl(directory):
         def floats(values):
             return tinker.TensorData(data=values, dtype="float32", shape=[len(values)])
 
-        data = [
-            tinker.Datum(
-                model_input=text(chance.tokens(length)),
-                loss_fn_inputs={
-                    "target_tokens": tinker.TensorData(data=chance.tokens(length), dtype="int64", shape=[length]),
-                    "logprobs": floats(sampled[index]),
-                    "mask": floats(mask[index]),
-                    "advantages": floats(advantages[index]),
-                },
-            )
-            for index, length in enumerate(lengths)
-        ]
+        tokens = [(chance.tokens(length), chance.tokens(length)) for length in lengths]
+
+        def datums():
+            return [
+                tinker.Datum(
+                    model_input=text(inputs),
+                    loss_fn_inputs={
+                        "target_tokens": tinker.TensorData(data=targets, dtype="int64", shape=[len(targets)]),
+                        "logprobs": floats(sampled[index]),
+                        "mask": floats(mask[index]),
+                        "advantages": floats(advantages[index]),
+                    },
+                )
+                for index, (inputs, targets) in enumerate(tokens)
+            ]
+
+        data = datums()
         sample_train = rl_metrics.compute_kl_sample_train(data, [torch.tensor(one) for one in other])
         pre_post = asyncio.run(rl_metrics.compute_post_kl(data, Sampler(other)))
         penalty = asyncio.run(rl_metrics.incorporate_kl_penalty(data, Sampler(other), coefficient, discount))
+        distilled = datums()
+        teachers = [Sampler([one]) for one in other]
+        teacher = asyncio.run(
+            distillation.incorporate_kl_penalty(distilled, teachers, [0] * len(distilled), coefficient, discount)
+        )
         cases.append(
             {
                 "data": [
@@ -321,6 +335,8 @@ def kl(directory):
                 "prePost": pre_post,
                 "penalty": penalty,
                 "advantages": [datum.loss_fn_inputs["advantages"].data for datum in data],
+                "teacher": teacher,
+                "distilled": [datum.loss_fn_inputs["advantages"].data for datum in distilled],
             }
         )
     write(directory, "kl.json", cases)
@@ -461,6 +477,64 @@ def pass_at_k(directory):
     write(directory, "pass-at-k.json", cases)
 
 
+class Decider:
+    """A sampling client that answers with given log probabilities at the last token of the prompt."""
+
+    def __init__(self, logprobs):
+        self.logprobs = logprobs
+
+    async def sample_async(self, target_prompt_logprobs, **_):
+        targets = target_prompt_logprobs.to_torch()
+        found = torch.zeros(targets.shape, dtype=torch.float32)
+        found[-1] = torch.tensor(self.logprobs)
+        return SimpleNamespace(target_prompt_logprobs=tinker.TensorData.from_torch(found))
+
+
+def decisions(directory):
+    chance = Chance(7)
+    cases = []
+    for _ in range(20):
+        labels = [f"label {index}" for index in range(2 + chance.below(5))]
+        rows = []
+        for _ in range(1 + chance.below(8)):
+            logprobs = chance.numbers(len(labels), -9, 0)
+            tokens = chance.tokens(3 + chance.below(20))
+            rendering = DecisionRendering(
+                tokens=tokens, choice_pos=len(tokens) - 1, label_tokens={label: at for at, label in enumerate(labels)}
+            )
+            found = asyncio.run(sample_decision(Decider(logprobs), rendering))
+            rows.append(
+                {
+                    "label": chance.below(len(labels)),
+                    "length": len(tokens),
+                    "logprobs": logprobs,
+                    "probabilities": list(found.values()),
+                }
+            )
+        data = [
+            tinker.Datum(
+                model_input=text([1]),
+                loss_fn_inputs={
+                    "weights": tinker.TensorData.from_torch(
+                        torch.nn.functional.one_hot(torch.tensor([row["label"]]), len(labels)).float()
+                    )
+                },
+            )
+            for row in rows
+        ]
+        outputs = [torch.tensor([row["logprobs"]]) for row in rows]
+        brier, metrics = probability_loss(brier_score_loss)(data, outputs)
+        log_loss, _ = probability_loss(lambda found, wanted: -torch.log((found * wanted).sum()))(data, outputs)
+        cases.append(
+            {
+                "labels": labels,
+                "rows": rows,
+                "metrics": {"accuracy": metrics["accuracy"], "brier": brier.item(), "log_loss": log_loss.item()},
+            }
+        )
+    write(directory, "decisions.json", cases)
+
+
 def main():
     for package, wanted in PINNED.items():
         if version(package).split("+")[0] != wanted:
@@ -474,6 +548,7 @@ def main():
     likelihood(target)
     learning_rates(target)
     pass_at_k(target)
+    decisions(target)
 
 
 main()

@@ -43,7 +43,7 @@ export const examples: ReadonlyArray<Example> = modules.flatMap((file) =>
 )
 
 /** Programs in the documentation that are run like examples: the code blocks of these pages. */
-export const programs: ReadonlyArray<Example> = ["recipes"].flatMap((page) =>
+export const programs: ReadonlyArray<Example> = ["recipes", "checks"].flatMap((page) =>
   [...readFileSync(join(root, "docs", `${page}.md`), "utf8").matchAll(/^```ts\n([^]*?)^```$/gm)].map(
     ([, text = ""], i) => ({
       of: `docs/${page}.md (${i + 1})`,

@@ -21,6 +21,8 @@ export interface Options {
   readonly resamples?: number | undefined
   /** Default: 0. */
   readonly seed?: number | undefined
+  /** How much each value counts, e.g. the number of tokens behind it. Default: all the same. */
+  readonly weights?: ArrayLike<number> | undefined
 }
 
 /**
@@ -51,11 +53,18 @@ export interface Difference extends Interval {
 
 const invalid = (path: string, problem: string) => Either.left(new InvalidInput({ path, problem }))
 
+interface Checked {
+  readonly confidence: number
+  readonly resamples: number
+  readonly seed: number
+  readonly weights: ArrayLike<number>
+}
+
 const checked = (
   values: ArrayLike<number>,
   path: string,
-  { confidence = 0.95, resamples = 10_000, seed = 0 }: Options,
-): Either.Either<Required<{ [K in keyof Options]: number }>, InvalidInput> => {
+  { confidence = 0.95, resamples = 10_000, seed = 0, weights = new Uint8Array(values.length).fill(1) }: Options,
+): Either.Either<Checked, InvalidInput> => {
   if (values.length === 0) return invalid(path, "expected at least one value")
   for (let at = 0; at < values.length; at++) {
     if (!Number.isFinite(values[at])) return invalid(`${path}[${at}]`, `expected a finite number, got ${values[at]}`)
@@ -66,25 +75,41 @@ const checked = (
   if (!Number.isSafeInteger(resamples) || resamples < 1) {
     return invalid("resamples", `expected a positive integer, got ${resamples}`)
   }
+  if (weights.length !== values.length) {
+    return invalid("weights", `expected one weight per value (${values.length}), got ${weights.length}`)
+  }
+  for (let at = 0; at < weights.length; at++) {
+    if (!((weights[at] ?? 0) > 0 && Number.isFinite(weights[at])))
+      return invalid(`weights[${at}]`, `expected a positive number, got ${weights[at]}`)
+  }
   return Number.isSafeInteger(seed)
-    ? Either.right({ confidence, resamples, seed })
+    ? Either.right({ confidence, resamples, seed, weights })
     : invalid("seed", `expected an integer, got ${seed}`)
 }
 
-const meanOf = (values: ArrayLike<number>): number => {
+const meanOf = (values: ArrayLike<number>, weights: ArrayLike<number>): number => {
   let sum = 0
-  for (let at = 0; at < values.length; at++) sum += values[at] ?? 0
-  return sum / values.length
+  let total = 0
+  for (let at = 0; at < values.length; at++) {
+    sum += (values[at] ?? 0) * (weights[at] ?? 0)
+    total += weights[at] ?? 0
+  }
+  return sum / total
 }
 
 /** Returns the means of resamples, sorted. */
-const resample = (values: ArrayLike<number>, resamples: number, seed: number): Float64Array => {
+const resample = (values: ArrayLike<number>, { resamples, seed, weights }: Checked): Float64Array => {
   const generator = new Generator(seed, purposes.bootstrap)
   const means = new Float64Array(resamples)
   for (let at = 0; at < resamples; at++) {
     let sum = 0
-    for (let drawn = 0; drawn < values.length; drawn++) sum += values[generator.below(values.length)] ?? 0
-    means[at] = sum / values.length
+    let total = 0
+    for (let drawn = 0; drawn < values.length; drawn++) {
+      const index = generator.below(values.length)
+      sum += (values[index] ?? 0) * (weights[index] ?? 0)
+      total += weights[index] ?? 0
+    }
+    means[at] = sum / total
   }
   return means.toSorted()
 }
@@ -98,16 +123,17 @@ const quantile = (sorted: Float64Array, share: number): number => {
 }
 
 /**
- * Returns the mean of values with its confidence interval.
+ * Returns the mean of values, by weight, with its confidence interval.
  *
  * @since 0.1.0
  * @category computing
  */
 export const mean = (values: ArrayLike<number>, options: Options = {}): Either.Either<Interval, InvalidInput> =>
-  Either.map(checked(values, "values", options), ({ confidence, resamples, seed }) => {
-    const means = resample(values, resamples, seed)
+  Either.map(checked(values, "values", options), (settings) => {
+    const { confidence, weights } = settings
+    const means = resample(values, settings)
     return {
-      estimate: meanOf(values),
+      estimate: meanOf(values, weights),
       low: quantile(means, (1 - confidence) / 2),
       high: quantile(means, (1 + confidence) / 2),
       confidence,
@@ -130,16 +156,17 @@ export const difference = (
 ): Either.Either<Difference, InvalidInput> =>
   Either.gen(function* () {
     yield* checked(before, "before", options)
-    const { confidence, resamples, seed } = yield* checked(after, "after", options)
     if (before.length !== after.length) {
       return yield* invalid("after", `expected one value per value of before (${before.length}), got ${after.length}`)
     }
+    const settings = yield* checked(after, "after", options)
+    const { confidence, resamples, weights } = settings
     const differences = Float64Array.from(after, (value, at) => value - (before[at] ?? 0))
-    const means = resample(differences, resamples, seed)
+    const means = resample(differences, settings)
     let larger = 0
     for (const one of means) larger += one > 0 ? 1 : one === 0 ? 0.5 : 0
     return {
-      estimate: meanOf(differences),
+      estimate: meanOf(differences, weights),
       low: quantile(means, (1 - confidence) / 2),
       high: quantile(means, (1 + confidence) / 2),
       confidence,

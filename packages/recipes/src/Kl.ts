@@ -113,7 +113,7 @@ export interface Penalized extends Compared {
 }
 
 /**
- * Options of {@link penalty}.
+ * Options of {@link penalty} and {@link teacher}.
  *
  * @since 0.1.0
  * @category models
@@ -126,7 +126,7 @@ export interface PenaltyOptions {
 }
 
 /**
- * New advantages, and the metric `kl_policy_base`: the mean distance to the reference.
+ * New advantages, and the mean distance to the reference: `kl_policy_base`, or `teacher_kl` if it is a teacher.
  *
  * @since 0.1.0
  * @category models
@@ -146,7 +146,27 @@ export interface Penalty {
  */
 export const penalty = (
   data: ReadonlyArray<Penalized>,
+  options: PenaltyOptions,
+): Either.Either<Penalty, InvalidInput> => penalized(data, options, "kl_policy_base", (mean) => mean)
+
+/**
+ * Adds the distance to a teacher to the advantages, with a negative sign, as on-policy distillation needs it: a token is
+ * favoured by as much as the teacher finds it likelier than the student. The metric is `teacher_kl`, the mean distance.
+ *
+ * @since 0.1.0
+ * @category computing
+ */
+export const teacher = (
+  data: ReadonlyArray<Penalized>,
+  options: PenaltyOptions,
+): Either.Either<Penalty, InvalidInput> => penalized(data, options, "teacher_kl", () => 0)
+
+const penalized = (
+  data: ReadonlyArray<Penalized>,
   { coefficient, discount = 0 }: PenaltyOptions,
+  metric: string,
+  /** Returns the distance that costs nothing. */
+  baselineOf: (mean: number) => number,
 ): Either.Either<Penalty, InvalidInput> =>
   Either.gen(function* () {
     for (const [path, value] of Object.entries({ coefficient, discount })) {
@@ -171,14 +191,15 @@ export const penalty = (
       return { advantages: data.map(({ advantages }) => Float32Array.from(advantages)), metrics: {} }
     }
     const mean = sum / count
+    const baseline = baselineOf(mean)
     return {
       advantages: data.map(({ advantages, mask }, index) => {
         const own = distances[index] ?? new Float64Array()
-        const penalties = own.map((distance, at) => coefficient * (mask[at] ?? 0) * (mean - distance))
+        const penalties = own.map((distance, at) => coefficient * (mask[at] ?? 0) * (baseline - distance))
         const added = discount > 0 ? discountedSums(penalties, discount) : penalties
         return Float32Array.from(advantages, (advantage, at) => advantage + (added[at] ?? 0))
       }),
-      metrics: { kl_policy_base: mean },
+      metrics: { [metric]: mean },
     }
   })
 

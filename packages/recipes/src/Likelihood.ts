@@ -22,12 +22,25 @@ export interface Weighted {
 }
 
 /**
- * Returns the mean negative log-likelihood of all targets, by weight, in nats. None if all weights are 0.
+ * A sum and what it is divided by for a mean: the weight of the targets, or the bytes of their text.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Total {
+  readonly sum: number
+  readonly size: number
+}
+
+const meanOf = ({ size, sum }: Total): Option.Option<number> => (size === 0 ? Option.none() : Option.some(sum / size))
+
+/**
+ * Returns the negative log-likelihood of all targets, by weight, in nats, and their weight.
  *
  * @since 0.1.0
  * @category computing
  */
-export const meanNll = (data: ReadonlyArray<Weighted>): Option.Option<number> => {
+export const totalNll = (data: ReadonlyArray<Weighted>): Total => {
   let sum = 0
   let total = 0
   for (const { logprobs, weights } of data) {
@@ -39,8 +52,16 @@ export const meanNll = (data: ReadonlyArray<Weighted>): Option.Option<number> =>
       total += weight
     }
   }
-  return total === 0 ? Option.none() : Option.some(-sum / total)
+  return { sum: -sum, size: total }
 }
+
+/**
+ * Returns the mean negative log-likelihood of all targets, by weight, in nats. None if all weights are 0.
+ *
+ * @since 0.1.0
+ * @category computing
+ */
+export const meanNll = (data: ReadonlyArray<Weighted>): Option.Option<number> => meanOf(totalNll(data))
 
 /**
  * A datum with its targets.
@@ -84,16 +105,13 @@ export const bytesOf = (
 }
 
 /**
- * Returns the bits that the model needs per byte of text. Targets with a weight above 0 count, whatever the weight is;
- * special tokens don't. None if no byte counts.
+ * Returns the bits that the model needs for the text, and its bytes. Targets with a weight above 0 count, whatever the
+ * weight is; special tokens don't.
  *
  * @since 0.1.0
  * @category computing
  */
-export const bitsPerByte = <E, R>(
-  data: ReadonlyArray<Predicted>,
-  bytes: Bytes<E, R>,
-): Effect.Effect<Option.Option<number>, E, R> =>
+export const totalBits = <E, R>(data: ReadonlyArray<Predicted>, bytes: Bytes<E, R>): Effect.Effect<Total, E, R> =>
   Effect.gen(function* () {
     let nats = 0
     let total = 0
@@ -111,8 +129,19 @@ export const bitsPerByte = <E, R>(
         }
       }
     }
-    return total === 0 ? Option.none() : Option.some(nats / (Math.LN2 * total))
+    return { sum: nats / Math.LN2, size: total }
   })
+
+/**
+ * Returns the bits that the model needs per byte of text, counted as in {@link totalBits}. None if no byte counts.
+ *
+ * @since 0.1.0
+ * @category computing
+ */
+export const bitsPerByte = <E, R>(
+  data: ReadonlyArray<Predicted>,
+  bytes: Bytes<E, R>,
+): Effect.Effect<Option.Option<number>, E, R> => Effect.map(totalBits(data, bytes), meanOf)
 
 /**
  * Returns the metrics of a training step: `train_mean_nll`, and `train_mean_bpb` if the tokenizer is known. A metric to

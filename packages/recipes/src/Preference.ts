@@ -6,6 +6,7 @@
  */
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import * as Datums from "@effect-tinker/tokenizer/Datums"
@@ -16,10 +17,21 @@ import { ServiceClient } from "effect-tinker/ServiceClient"
 import type { FutureError, InvalidInput, TinkerError } from "effect-tinker/TinkerError"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
 import { BadRow } from "./DataError.ts"
-import { batchesOf, decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
+import {
+  batchesOf,
+  batchingOf,
+  batchOf,
+  decodeConfig,
+  lengthOf,
+  openRun,
+  optimizerOf,
+  sequenceOf,
+  trainingFields,
+  whole,
+} from "./internal/Recipe.ts"
+import * as Usable from "./internal/Usable.ts"
 import * as Preferences from "./Preferences.ts"
 import type { Row } from "./Rows.ts"
-import * as Run from "./Run.ts"
 import { type ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import type { RunEvent } from "./RunEvent.ts"
 import type { RunStore, Service as Store } from "./RunStore.ts"
@@ -53,19 +65,23 @@ export type Pair = typeof Pair.Type
 export const Config = Schema.Struct({
   ...trainingFields,
   /**
-   * How many pairs a step has.
+   * How many pairs a pass has.
    *
    * @default 64
    */
-  batchSize: Schema.optionalWith(whole, { default: () => 64 }),
+  batchSize: Schema.optional(whole).annotations({ description: "How many pairs a pass has.", default: 64 }),
   /** @default 0.00001 */
-  learningRate: Schema.optionalWith(Schema.Positive, { default: () => 1e-5 }),
+  learningRate: Schema.optionalWith(Schema.Positive, { default: () => 1e-5 }).annotations({
+    description: "The learning rate of the first step.",
+  }),
   /**
    * How strongly the model is held to the reference.
    *
    * @default 0.1
    */
-  beta: Schema.optionalWith(Schema.Positive, { default: () => 0.1 }),
+  beta: Schema.optionalWith(Schema.Positive, { default: () => 0.1 }).annotations({
+    description: "How strongly the model is held to the reference.",
+  }),
   checkpoints: Schema.optionalWith(CheckpointPolicy, { default: () => Schema.decodeSync(CheckpointPolicy)({}) }),
 })
 
@@ -91,14 +107,15 @@ export type Input = typeof Config.Encoded
  * @since 0.1.0
  * @category models
  */
-export interface Options extends TrainingLoop.Control {
+export interface Options<out E = never, out R = never> extends TrainingLoop.Control {
   readonly config: Input
   readonly renderer: Renderer
   readonly data: Table.Table<Pair>
+  readonly evaluations?: ReadonlyArray<TrainingLoop.Evaluation<E, R>> | undefined
 }
 
 /**
- * The errors of {@link train}.
+ * The errors of {@link train}, apart from those of evaluations.
  *
  * @since 0.1.0
  * @category errors
@@ -119,45 +136,38 @@ export type TrainError =
  * @since 0.1.0
  * @category running
  */
-export const train = (options: Options): Stream.Stream<RunEvent, TrainError, RunStore | ServiceClient> =>
+export const train = <E = never, R = never>(
+  options: Options<E, R>,
+): Stream.Stream<RunEvent, TrainError | E, RunStore | ServiceClient | R> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
-      const config = yield* decodeConfig(Config, options.config)
-      const { data, renderer, stop } = options
-      const { beta, maxLength, rank, seed } = config
-      const { batches, steps } = yield* batchesOf(data, config)
-      const run = yield* Run.open({
-        model: { baseModel: config.model, rank, seed, userMetadata: { renderer_name: renderer.name } },
-        configuration: {
-          recipe: "preference",
-          ...Schema.encodeSync(Config)(config),
-          renderer: renderer.name,
-          data: data.fingerprint,
-        },
-        allowChanges: options.allowChanges,
-      })
+      const config = yield* batchingOf(yield* decodeConfig(Config, options.config), 64)
+      const { renderer, stop } = options
+      const { beta, maxLength } = config
+      const { notes, table } = yield* Usable.choose(options.data, config, (row) => sequencesOf(renderer, row))
+      const { batches, steps } = yield* batchesOf(table, config)
+      const run = yield* openRun("preference", config, Schema.encodeSync(Config)(config), options)
       if (run._tag === "Completed") return Stream.empty
       const service = yield* ServiceClient
-      const reference = yield* referenceOf(run.store, yield* service.createSamplingClient({ baseModel: config.model }))
+      const sampler = yield* service.createSamplingClient({ baseModel: config.model })
+      const counted = Option.map(run.spending, ({ sampling }) => sampling(sampler))
+      const reference = yield* referenceOf(run.store, yield* Option.getOrElse(counted, () => Effect.succeed(sampler)))
       const optimizer = optimizerOf(config, steps)
       const pairOf = (row: Row<Pair>) =>
         Effect.gen(function* () {
-          const { chosen, rejected } = yield* Effect.mapError(
-            Datums.fromPreference(renderer, row.value, { maxLength }),
-            ({ message }) => new BadRow({ file: row.file, row: row.row, reason: "InvalidRow", problem: message }),
-          )
+          const { chosen, rejected } = yield* datumsOf(renderer, row, maxLength)
           const key = `${row.file}:${row.row}`
           return [yield* reference(`${key}:chosen`, chosen), yield* reference(`${key}:rejected`, rejected)]
         })
       return TrainingLoop.events(run, {
         batches: (from) =>
-          Stream.mapEffect(batches.from(from), ({ epoch, rows }) =>
-            Effect.map(Effect.forEach(rows, pairOf, { concurrency: 16 }), (pairs) => {
-              const data = pairs.flat()
-              return { data, tokens: data.reduce((sum, datum) => sum + lengthOf(datum), 0), metrics: { epoch } }
-            }),
+          Stream.mapEffect(batches.from(from), (batch) =>
+            Effect.map(Effect.forEach(batch.rows, pairOf, { concurrency: 16 }), (pairs) =>
+              batchOf(batch, pairs.flat(), notes),
+            ),
           ),
         steps,
+        passes: config.accumulate,
         loss: Preferences.dpo({ beta }),
         optimizer,
         metrics: ({ batch, pass, step }) =>
@@ -168,10 +178,24 @@ export const train = (options: Options): Stream.Stream<RunEvent, TrainError, Run
             progress: (step + 1) / steps,
           }),
         checkpoints: config.checkpoints,
+        evaluations: options.evaluations,
         stop,
       })
     }),
   )
+
+const datumsOf = (renderer: Renderer, { file, row, value }: Row<Pair>, maxLength: number | undefined) =>
+  Effect.mapError(
+    Datums.fromPreference(renderer, value, { maxLength }),
+    ({ message }) => new BadRow({ file, row, reason: "InvalidRow", problem: message }),
+  )
+
+/** Renders a pair to measure it. The last token of a sequence is only a target. */
+const sequencesOf = (renderer: Renderer, row: Row<Pair>) =>
+  Effect.map(datumsOf(renderer, row, undefined), ({ chosen, rejected }) => [
+    { field: "chosen", length: lengthOf(chosen) + 1 },
+    { field: "rejected", length: lengthOf(rejected) + 1 },
+  ])
 
 const file = "reference.jsonl"
 const Line = Schema.parseJson(Schema.Tuple(Schema.String, Schema.Number))

@@ -5,6 +5,7 @@
  * @since 0.1.0
  */
 import host from "node:process"
+import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import { dollars, duration, lineOf, shortNumber } from "./internal/Lines.ts"
@@ -223,7 +224,8 @@ export const standardError: Effect.Effect<Output> = Effect.sync(() => {
   return {
     write: (text) => void stderr.write(text),
     isTerminal,
-    columns: () => stderr.columns ?? 80,
+    // A terminal whose size was never set has 0 columns.
+    columns: () => stderr.columns || 80,
     color: isTerminal && stderr.hasColors(),
   }
 })
@@ -272,4 +274,35 @@ export const make = (output: Output): Effect.Effect<RunLogger.Service, never, Sc
       }),
     )
     return { log: (event) => Effect.sync(() => log(event)) }
+  })
+
+/**
+ * Creates a function that counts to a total and shows how far it is until the scope closes: one line that is redrawn on
+ * a terminal, and elsewhere a line for each tenth.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const counter = (
+  output: Output,
+  total: number,
+): Effect.Effect<(headline: Progress["headline"]) => Effect.Effect<void>, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    let progress: Progress = { ...empty, steps: total, recent: [{ at: yield* Clock.currentTimeMillis, tokens: 0 }] }
+    let drawnAt = Number.NEGATIVE_INFINITY
+    if (output.isTerminal) yield* Effect.addFinalizer(() => Effect.sync(() => output.write("\n")))
+    const show = (at: number) => {
+      const { step } = progress
+      const isTenth = Math.floor((10 * step) / total) > Math.floor((10 * (step - 1)) / total)
+      if (output.isTerminal ? step < total && at - drawnAt < redrawEvery : !isTenth) return
+      drawnAt = at
+      const line = format(progress, { width: output.columns() - 1, color: output.color })
+      output.write(output.isTerminal ? `\r\u001B[K${line}` : `${line}\n`)
+    }
+    return (headline) =>
+      Effect.map(Clock.currentTimeMillis, (at) => {
+        const recent = [...progress.recent, { at, tokens: 0 }].slice(-window - 1)
+        progress = { ...progress, step: progress.step + 1, headline: headline ?? progress.headline, recent }
+        show(at)
+      })
   })

@@ -12,8 +12,8 @@ import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import type * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
-import type { BadRow } from "./DataError.ts"
-import { UnreadableFile } from "./DataError.ts"
+import type { BadRow, UnreadableFile } from "./DataError.ts"
+import { byEnding } from "./internal/FileFormat.ts"
 import * as Parquet from "./internal/Parquet.ts"
 import * as Reader from "./internal/Reader.ts"
 
@@ -203,20 +203,6 @@ export const fromStream = <A, I, E, R>(
   options: Omit<Options, "maxRowBytes"> = {},
 ): Rows<A, E, R> => make(name, Reader.values(values), schema, options)
 
-/** @internal */
-export const formatOf = (path: string): "jsonl" | "csv" | "tsv" | "parquet" | undefined => {
-  const extension = /\.([^./\\]+)$/.exec(path)?.[1]?.toLowerCase()
-  if (extension === "jsonl" || extension === "ndjson") return "jsonl"
-  return extension === "csv" || extension === "tsv" || extension === "parquet" ? extension : undefined
-}
-
-/** @internal */
-export const unknownFormat = (path: string) =>
-  new UnreadableFile({
-    file: path,
-    problem: "the name ends in none of .jsonl, .ndjson, .csv, .tsv and .parquet; name the format by its own function",
-  })
-
 /**
  * Reads a file by the ending of its name: `.jsonl` or `.ndjson`, `.csv`, `.tsv`, or `.parquet`.
  *
@@ -227,17 +213,10 @@ export const file = <A, I>(
   path: string,
   schema: Schema.Schema<A, I>,
   options: Options = {},
-): Rows<A, PlatformError | UnreadableFile, FileSystem.FileSystem> => {
-  switch (formatOf(path)) {
-    case "jsonl":
-      return jsonl(path, schema, options)
-    case "csv":
-      return csv(path, schema, options)
-    case "tsv":
-      return csv(path, schema, { ...options, delimiter: "\t" })
-    case "parquet":
-      return parquet(path, schema, options)
-    case undefined:
-      return fromStream(path, Stream.fail(unknownFormat(path)), schema, options)
-  }
-}
+): Rows<A, PlatformError | UnreadableFile, FileSystem.FileSystem> =>
+  byEnding<Rows<A, PlatformError | UnreadableFile, FileSystem.FileSystem>>(path, {
+    jsonl: () => jsonl(path, schema, options),
+    csv: (delimiter) => csv(path, schema, { ...options, delimiter }),
+    parquet: () => parquet(path, schema, options),
+    unknown: (error) => fromStream(path, Stream.fail(error), schema, options),
+  })

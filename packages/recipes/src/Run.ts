@@ -14,8 +14,11 @@ import * as Schema from "effect/Schema"
 import * as Scope from "effect/Scope"
 import type { Json } from "./internal/Configuration.ts"
 import * as Configuration from "./internal/Configuration.ts"
+import { isRollout, trainingStepOf } from "./internal/Notes.ts"
 import * as Results from "./internal/Results.ts"
 import * as Saves from "./internal/Saves.ts"
+import * as Spending from "./internal/Spending.ts"
+import type { CostOptions } from "./internal/Spending.ts"
 import { ServiceClient } from "effect-tinker/ServiceClient"
 import type * as Checkpoint from "effect-tinker/Checkpoint"
 import type { JournalFailed, TrainingError } from "effect-tinker/TinkerError"
@@ -51,7 +54,19 @@ export interface Options {
    * @default false
    */
   readonly allowChanges?: boolean | undefined
+  /** Counts what the run spends, and stops it before it exceeds a budget. */
+  readonly cost?: CostOptions | undefined
 }
+
+export type {
+  /**
+   * The prices of a run's model, and how much the run may spend.
+   *
+   * @since 0.1.0
+   * @category models
+   */
+  CostOptions,
+} from "./internal/Spending.ts"
 
 /**
  * A run that is open.
@@ -85,6 +100,8 @@ export interface Run {
   readonly ownFrom: number
   /** The saves that were placed before. */
   readonly saves: ReadonlyArray<Saves.Placed>
+  /** What the run spends, if it was opened with prices. */
+  readonly spending: Option.Option<Spending.Spending>
 }
 
 /**
@@ -118,6 +135,9 @@ export const open = (
   Effect.gen(function* () {
     const store = yield* RunStore
     const service = yield* ServiceClient
+    const { baseModel = "*" } = options.model
+    const cost = Option.fromNullable(options.cost)
+    if (Option.isSome(cost)) yield* Spending.check(cost.value, baseModel)
     const writeConfiguration = yield* compareConfiguration(store, options)
     const history = yield* readEvents(store)
     const origin = yield* readOrigin(store)
@@ -133,15 +153,19 @@ export const open = (
     )
     const opened = yield* Scope.extend(service.openTrainingClient({ ...model, journal: store.journal }), scope)
     if (opened._tag === "Completed") return { _tag: "Completed", store, steps: opened.steps, history }
-    const { _tag, client, completed, finishStep, lostSteps, nextStep, pending } = opened
+    const { _tag, completed, finishStep, lostSteps, nextStep, pending } = opened
     // Only now: nothing was started with a configuration that the server has refused.
     yield* writeConfiguration
     const kept = yield* forget(store, history, nextStep)
     const calls = [...completed, ...pending]
+    const spending = yield* Effect.transposeMapOption(cost, (cost) => Spending.make(cost, baseModel, store))
     return {
       _tag,
       store,
-      client,
+      client: Option.match(spending, {
+        onNone: () => opened.client,
+        onSome: (spending) => Spending.client(opened.client, spending),
+      }),
       nextStep,
       lostSteps,
       finishStep,
@@ -153,6 +177,7 @@ export const open = (
       results: Results.fromCalls(calls),
       ownFrom: Option.match(origin, { onNone: () => -1, onSome: ({ step }) => step }),
       saves: Saves.journaled(calls),
+      spending,
     }
   })
 
@@ -253,7 +278,9 @@ const forget = (store: Store, history: ReadonlyArray<RunEvent>, nextStep: number
 
 const before = (history: ReadonlyArray<RunEvent>, nextStep: number): ReadonlyArray<RunEvent> =>
   history.filter((event) =>
-    event._tag === "Step" ? event.step < nextStep : event._tag !== "Done" && event.step <= nextStep,
+    event._tag === "Step" || isRollout(event)
+      ? trainingStepOf(event) < nextStep
+      : event._tag !== "Done" && event.step <= nextStep,
   )
 
 const rewrite = (store: Store, kept: ReadonlyArray<RunEvent>) =>
@@ -323,8 +350,9 @@ export const fork = (
       originFile,
       Schema.encodeSync(Origin)({ run: from.name, path: found.statePath, step: found.step }),
     )
-    // What was computed for the other run is valid here: finished rollouts, log probabilities of the reference.
-    for (const file of ["rollouts.jsonl", "reference.jsonl"]) {
+    // What was computed for the other run is valid here: finished rollouts, log probabilities of the reference, answers of
+    // the teacher.
+    for (const file of ["rollouts.jsonl", "reference.jsonl", "answers.jsonl"]) {
       const lines = yield* from.lines(file)
       if (lines.length > 0) yield* into.write(file, joined(lines))
     }

@@ -90,6 +90,8 @@ export const SampleToken = Schema.Struct({
 export const Sample = Schema.TaggedStruct("Sample", {
   /** How many updates the weights had that produced it: the policy version. */
   step: Schema.Number,
+  /** The step that trains on it, if the weights have had more updates by then than when it was produced. */
+  trainingStep: Schema.optional(Schema.Number),
   /** Where it comes from: `rollout`, or the name of an evaluation. */
   source: Schema.String,
   /** Samples of the same task, which are compared with each other, have the same group. */

@@ -6,28 +6,24 @@
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
-import * as Datums from "@effect-tinker/tokenizer/Datums"
 import type { Conversation } from "@effect-tinker/tokenizer/Message"
 import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
 import type * as Tokenizer from "@effect-tinker/tokenizer/Tokenizer"
 import type { Failure as RendererFailure } from "@effect-tinker/tokenizer/RendererError"
-import * as Loss from "effect-tinker/Loss"
-import type * as Optimizer from "effect-tinker/Optimizer"
 import type { ServiceClient } from "effect-tinker/ServiceClient"
 import type { FutureError, InvalidInput, UnexpectedResponse } from "effect-tinker/TinkerError"
-import * as TrainingResult from "effect-tinker/TrainingResult"
-import type * as Batches from "./Batches.ts"
 import { CheckpointPolicy } from "./CheckpointPolicy.ts"
-import { BadRow } from "./DataError.ts"
-import { batchesOf, decodeConfig, lengthOf, optimizerOf, sequenceOf, trainingFields, whole } from "./internal/Recipe.ts"
-import * as LearningRate from "./LearningRate.ts"
-import * as Likelihood from "./Likelihood.ts"
-import * as Run from "./Run.ts"
+import type { BadRow } from "./DataError.ts"
+import * as Evaluate from "./Evaluate.ts"
+import { datumsOf, sequencesOf } from "./internal/Conversations.ts"
+import * as Examples from "./internal/Examples.ts"
+import { batchingOf, decodeConfig, trainingFields, whole } from "./internal/Recipe.ts"
+import type * as LearningRate from "./LearningRate.ts"
 import type { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
-import type { Metrics, RunEvent } from "./RunEvent.ts"
+import type { RunEvent } from "./RunEvent.ts"
 import type { RunStore } from "./RunStore.ts"
-import * as Table from "./Table.ts"
-import * as TrainingLoop from "./TrainingLoop.ts"
+import type * as Table from "./Table.ts"
+import type * as TrainingLoop from "./TrainingLoop.ts"
 
 /**
  * The configuration of supervised fine-tuning. It can be read from JSON; settings that are not given have the defaults
@@ -39,28 +35,41 @@ import * as TrainingLoop from "./TrainingLoop.ts"
 export const Config = Schema.Struct({
   ...trainingFields,
   /**
-   * How many conversations a step has.
+   * How many conversations a pass has.
    *
    * @default 128
    */
-  batchSize: Schema.optionalWith(whole, { default: () => 128 }),
+  batchSize: Schema.optional(whole).annotations({ description: "How many conversations a pass has.", default: 128 }),
   /** @default all_assistant_messages */
   trainOn: Schema.optionalWith(
     Schema.Literal("last_assistant_message", "last_assistant_turn", "all_assistant_messages"),
     { default: () => "all_assistant_messages" as const },
-  ),
+  ).annotations({ description: "Which messages of a conversation are learnt." }),
+  /**
+   * `mean` scales the weights of a conversation to a sum of 1, so that long answers do not dominate; `sum` lets every
+   * token count the same. Losses are weighted means accordingly.
+   *
+   * @default mean
+   */
+  reduction: Schema.optionalWith(Schema.Literal("mean", "sum"), { default: () => "mean" as const }).annotations({
+    description: "Whether every conversation counts the same (mean) or every token does (sum).",
+  }),
   /**
    * Not given: the recommended one for the model ({@link LearningRate.recommended}).
    */
-  learningRate: Schema.optional(Schema.Positive),
+  learningRate: Schema.optional(Schema.Positive).annotations({
+    description: "The learning rate of the first step. Not given: the recommended one for the model.",
+  }),
   /** How many conversations are held out for evaluation. */
-  heldOut: Schema.optional(whole),
+  heldOut: Schema.optional(whole).annotations({ description: "How many conversations are held out for evaluation." }),
   /**
    * Evaluates on the held-out conversations after this many steps.
    *
    * @default 10
    */
-  evaluateEverySteps: Schema.optionalWith(whole, { default: () => 10 }),
+  evaluateEverySteps: Schema.optionalWith(whole, { default: () => 10 }).annotations({
+    description: "Evaluates on the held-out conversations after this many steps.",
+  }),
   checkpoints: Schema.optionalWith(CheckpointPolicy, { default: () => Schema.decodeSync(CheckpointPolicy)({}) }),
 })
 
@@ -86,17 +95,19 @@ export type Input = typeof Config.Encoded
  * @since 0.1.0
  * @category models
  */
-export interface Options extends TrainingLoop.Control {
+export interface Options<out E = never, out R = never> extends TrainingLoop.Control {
   readonly config: Input
   readonly renderer: Renderer
   /** Adds bits per byte to the metrics, which can be compared between models with different tokenizers. */
   readonly tokenizer?: Tokenizer.Service | undefined
   /** The conversations to train on. */
   readonly data: Table.Table<Conversation>
+  /** Evaluations beside that of the held-out conversations. */
+  readonly evaluations?: ReadonlyArray<TrainingLoop.Evaluation<E, R>> | undefined
 }
 
 /**
- * The errors of {@link train}.
+ * The errors of {@link train}, apart from those of evaluations.
  *
  * @since 0.1.0
  * @category errors
@@ -112,6 +123,7 @@ export type TrainError =
   | FutureError
   | BadRow
   | Table.Failure
+  | Evaluate.QuestionFailed
 
 /**
  * Starts the run in the current store, or continues it, and emits its new events. The same command with the same data
@@ -120,113 +132,23 @@ export type TrainError =
  * @since 0.1.0
  * @category running
  */
-export const train = (options: Options): Stream.Stream<RunEvent, TrainError, RunStore | ServiceClient> =>
+export const train = <E = never, R = never>(
+  options: Options<E, R>,
+): Stream.Stream<RunEvent, TrainError | E, RunStore | ServiceClient | R> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
-      const config = yield* decodeConfig(Config, options.config)
-      const learningRate = config.learningRate ?? (yield* LearningRate.recommended(config.model))
-      const { data, renderer, stop } = options
-      const { heldOut, seed } = config
-      const { heldOut: test, train } =
-        heldOut === undefined
-          ? { train: data, heldOut: undefined }
-          : yield* Table.split(data, { heldOut: { count: heldOut }, seed })
-      const { batches, steps } = yield* batchesOf(train, config)
-      const run = yield* Run.open({
-        model: { baseModel: config.model, rank: config.rank, seed, userMetadata: { renderer_name: renderer.name } },
-        configuration: {
-          recipe: "supervised",
-          ...Schema.encodeSync(Config)({ ...config, learningRate }),
-          renderer: renderer.name,
-          data: data.fingerprint,
-        },
-        allowChanges: options.allowChanges,
-      })
-      if (run._tag === "Completed") return Stream.empty
-      const optimizer = optimizerOf({ ...config, learningRate }, steps)
-      const bytes = options.tokenizer && Likelihood.bytesOf(options.tokenizer)
-      return TrainingLoop.events(run, {
-        batches: (from) => Stream.mapEffect(batches.from(from), (batch) => rendered(renderer, config, batch)),
-        steps,
-        loss: Loss.crossEntropy,
-        optimizer,
-        metrics: (made) => metricsOf(made, optimizer, steps, bytes),
-        checkpoints: config.checkpoints,
-        evaluations:
-          test === undefined
-            ? []
-            : [
-                {
-                  name: "test",
-                  everySteps: config.evaluateEverySteps,
-                  evaluate: (sampler) =>
-                    Effect.gen(function* () {
-                      const rows = yield* test.read(Uint32Array.from({ length: test.size }, (_, index) => index))
-                      const data = (yield* Effect.forEach(rows, (row) => datumsOf(renderer, config, row))).flat()
-                      const logprobs = yield* Effect.forEach(
-                        data,
-                        (datum) => Effect.map(sampler.computeLogprobs(sequenceOf(datum)), (all) => all.subarray(1)),
-                        { concurrency: 32 },
-                      )
-                      return { metrics: yield* Likelihood.evaluationMetrics("test", predicted(data, logprobs), bytes) }
-                    }),
-                },
-              ],
-        stop,
+      const config = yield* batchingOf(yield* decodeConfig(Config, options.config), 128)
+      const { renderer, tokenizer } = options
+      const { maxLength, reduction, trainOn } = config
+      return yield* Examples.train({
+        ...options,
+        recipe: "supervised",
+        config,
+        configuration: (learningRate) => Schema.encodeSync(Config)({ ...config, learningRate }),
+        datums: (row) => datumsOf(renderer, config, row),
+        sequences: (row) => sequencesOf(renderer, config, row),
+        heldOut: (test) =>
+          Evaluate.likelihood({ name: "test", renderer, data: test, trainOn, maxLength, reduction, tokenizer }),
       })
     }),
   )
-
-const datumsOf = (
-  renderer: Renderer,
-  { maxLength, trainOn }: Config,
-  { file, row, value }: { readonly file: string; readonly row: number; readonly value: Conversation },
-): Effect.Effect<ReadonlyArray<Datums.SupervisedDatum>, BadRow> => {
-  const bad = (problem: string) => new BadRow({ file, row, reason: "InvalidRow", problem })
-  return Datums.fromConversation(renderer, value.messages, { maxLength, trainOn }).pipe(
-    Effect.mapError((error) => bad(error.message)),
-    Effect.filterOrFail(
-      (data) => data.some(({ inputs }) => inputs.weights.some((weight) => weight > 0)),
-      () => bad("nothing to learn: it has no message of the assistant within the length limit"),
-    ),
-  )
-}
-
-const rendered = (
-  renderer: Renderer,
-  config: Config,
-  { epoch, rows }: Batches.Batch<Conversation>,
-): Effect.Effect<TrainingLoop.Batch<Datums.SupervisedDatum["inputs"]>, BadRow> =>
-  Effect.map(
-    Effect.forEach(rows, (row) => datumsOf(renderer, config, row)),
-    (all) => {
-      const data = all.flat()
-      return { data, tokens: data.reduce((sum, datum) => sum + lengthOf(datum), 0), metrics: { epoch } }
-    },
-  )
-
-const predicted = (
-  data: ReadonlyArray<Pick<Datums.SupervisedDatum, "inputs">>,
-  logprobs: ReadonlyArray<Float32Array>,
-): ReadonlyArray<Likelihood.Predicted> =>
-  data.map(({ inputs }, index) => ({ ...inputs, logprobs: logprobs[index] ?? new Float32Array() }))
-
-const metricsOf = (
-  { batch: { data }, pass, step }: TrainingLoop.MadeStep<Datums.SupervisedDatum["inputs"]>,
-  optimizer: Optimizer.Schedule<Optimizer.Adam>,
-  steps: number,
-  bytes: Likelihood.Bytes<TrainError> | undefined,
-): Effect.Effect<Metrics, TrainError> =>
-  Effect.gen(function* () {
-    const logprobs = yield* TrainingResult.logprobs(pass)
-    return {
-      progress: (step + 1) / steps,
-      learning_rate: optimizer(step).learningRate,
-      num_sequences: data.length,
-      num_loss_tokens: data.reduce(
-        (sum, { inputs }) => sum + inputs.weights.reduce((sum, weight) => sum + weight, 0),
-        0,
-      ),
-      ...(yield* Likelihood.trainMetrics(predicted(data, logprobs), bytes)),
-    }
-  })

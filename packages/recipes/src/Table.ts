@@ -16,6 +16,7 @@ import * as Stream from "effect/Stream"
 import { InvalidInput } from "effect-tinker/TinkerError"
 import { createHash, type Hash } from "node:crypto"
 import { BadRow, DataChanged, type UnreadableFile } from "./DataError.ts"
+import { byEnding } from "./internal/FileFormat.ts"
 import { Generator, permutation, purposes } from "./internal/Generator.ts"
 import * as Parquet from "./internal/Parquet.ts"
 import * as RandomAccess from "./internal/RandomAccess.ts"
@@ -372,20 +373,13 @@ export const file = <A, I>(
   path: string,
   schema: Schema.Schema<A, I>,
   options: Options<A> = {},
-): Effect.Effect<Table<A>, BadRow | Failure | UnreadableFile, FileSystem.FileSystem | Scope.Scope> => {
-  switch (Rows.formatOf(path)) {
-    case "jsonl":
-      return jsonl(path, schema, options)
-    case "csv":
-      return csv(path, schema, options)
-    case "tsv":
-      return csv(path, schema, { ...options, delimiter: "\t" })
-    case "parquet":
-      return parquet(path, schema, options)
-    case undefined:
-      return Effect.fail(Rows.unknownFormat(path))
-  }
-}
+): Effect.Effect<Table<A>, BadRow | Failure | UnreadableFile, FileSystem.FileSystem | Scope.Scope> =>
+  byEnding<Effect.Effect<Table<A>, BadRow | Failure | UnreadableFile, FileSystem.FileSystem | Scope.Scope>>(path, {
+    jsonl: () => jsonl(path, schema, options),
+    csv: (delimiter) => csv(path, schema, { ...options, delimiter }),
+    parquet: () => parquet(path, schema, options),
+    unknown: Effect.fail,
+  })
 
 /**
  * Makes a table of values in memory. Its fingerprint is that of the values as JSON.

@@ -24,8 +24,10 @@ import type { TinkerError, TrainingError } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
 import type { TrainingResult } from "effect-tinker/TrainingResult"
 import * as CheckpointPolicy from "./CheckpointPolicy.ts"
+import { isRollout, trainingStepOf } from "./internal/Notes.ts"
 import * as Saves from "./internal/Saves.ts"
-import { now, type Run } from "./Run.ts"
+import type { Reserved } from "./internal/Spending.ts"
+import { type CostOptions, now, type Run } from "./Run.ts"
 import type { RunStoreFailed } from "./RunError.ts"
 import type { Checkpoint, Metrics, RunEvent, Sample, Warning } from "./RunEvent.ts"
 
@@ -83,7 +85,9 @@ export interface MadeStep<out I> {
 export interface EvaluationResult {
   readonly metrics: Metrics
   /** Answers to keep with the run. */
-  readonly samples?: ReadonlyArray<Omit<typeof Sample.Type, "_tag" | "step" | "source" | "at">> | undefined
+  readonly samples?:
+    | ReadonlyArray<Omit<typeof Sample.Type, "_tag" | "step" | "trainingStep" | "source" | "at">>
+    | undefined
 }
 
 /**
@@ -117,6 +121,11 @@ export interface Control {
   readonly allowChanges?: boolean | undefined
   /** Ends the run early: steps on their way are completed, a checkpoint is saved, and the run can be continued. */
   readonly stop?: Effect.Effect<unknown> | undefined
+  /**
+   * Adds what the run has spent to the metrics of its steps, and ends the run early, like `stop`, before it exceeds a
+   * budget.
+   */
+  readonly cost?: CostOptions | undefined
 }
 
 /**
@@ -142,6 +151,12 @@ export interface Options<I, E, R, E2, R2, E3, R3> extends Pick<Control, "stop"> 
    * @default 1
    */
   readonly ahead?: number | undefined
+  /**
+   * How many passes a batch is split into before its update, which is that of one pass over the whole batch.
+   *
+   * @default 1
+   */
+  readonly passes?: number | undefined
 }
 
 /**
@@ -155,10 +170,16 @@ export class RunStopped extends Schema.TaggedError<RunStopped>("@effect-tinker/r
   /** How many updates the weights have. */
   step: Schema.Number,
   checkpoint: Schema.String,
+  /** Why it was stopped, if it was not by `stop`. */
+  reason: Schema.optional(Schema.String),
+  /** How many evaluations were under way. They are made when the run continues. */
+  evaluations: Schema.optionalWith(Schema.Number, { default: () => 0 }),
 }) {
   /** @since 0.1.0 */
   override get message(): string {
-    return `run ${this.run} stopped after ${this.step} steps and saved ${this.checkpoint}; start it again to continue`
+    const { checkpoint, reason, run, step } = this
+    const why = reason === undefined ? "" : ` because ${reason}`
+    return `run ${run} stopped after ${step} steps${why}; it saved ${checkpoint}. Start it again to continue`
   }
 }
 
@@ -202,8 +223,9 @@ type Emit = (event: RunEvent) => Effect.Effect<unknown, RunStoreFailed>
 
 const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2, R2, E3, R3>, emit: Emit) =>
   Effect.gen(function* () {
-    const { client, history, nextStep } = run
-    const { ahead = 1, evaluations = [], loss, optimizer, stop = Effect.never } = options
+    const { client, history, nextStep, spending } = run
+    const exceeded = Option.match(spending, { onNone: () => Effect.never, onSome: ({ exceeded }) => exceeded })
+    const { ahead = 1, evaluations = [], loss, optimizer, passes, stop = Effect.never } = options
     const policy = options.checkpoints ?? CheckpointPolicy.defaults
     // Before any other request: it completes the step that a crash cut off.
     const finished = yield* run.finishStep(optimizer)
@@ -245,15 +267,16 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
           const step = firstUnknown + index
           state.tokens += batch.tokens
           if (settling.isKnown("periodic", step + 1))
-            state.last = { step: step + 1, tokens: state.tokens, at: yield* now }
+            state.last = { step: step + 1, tokens: state.tokens, at: state.seenAt }
+          if (Option.isSome(spending)) yield* spending.value.countAgain(step, batch.data, requestsOf(loss))
           const results = yield* resultsOf(run, step, finished)
           if (Either.isRight(results)) {
             const { passes, update } = results.right
             const pass = yield* passOf(loss, batch, passes)
             // A crash may have come between the notes of a step and the step.
-            const known = history.filter((event) => isNote(event) && event.step === step).length
+            const known = history.filter((event) => isNote(event) && trainingStepOf(event) === step).length
             const rest = { ...batch, notes: batch.notes?.slice(known) }
-            return yield* emitStep(options, { step, batch: rest, pass, update }, emit)
+            return yield* emitStep(run, options, { step, batch: rest, pass, update }, emit)
           }
           const message = `the results of step ${step} are lost: ${results.left}`
           yield* emit({ _tag: "Warning", step, reason: "results_lost", message, at: yield* now })
@@ -270,7 +293,10 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     }
     yield* Effect.flatMap(placeDue(nextStep, state.tokens), Effect.forEach(settling.settle, { discard: true }))
 
-    const batches = new Map<number, Batch<I> & { readonly tokensAfter: number }>()
+    const batches = new Map<
+      number,
+      Batch<I> & { readonly tokensAfter: number; readonly reserved?: Reserved | undefined }
+    >()
     let step = nextStep
     let tokensAfter = state.tokens
     let isStopped = false
@@ -283,14 +309,21 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
           Effect.sync(() => (isStopped = true)),
         ),
       ),
-      Stream.map((batch) => {
-        tokensAfter += batch.tokens
-        batches.set(step++, { ...batch, tokensAfter })
-        return batch.data
-      }),
+      Stream.mapEffect((batch) =>
+        Effect.map(
+          Effect.transposeMapOption(spending, ({ reserve }) => reserve(batch.data, requestsOf(loss))),
+          (reserved) => {
+            tokensAfter += batch.tokens
+            batches.set(step++, { ...batch, tokensAfter, reserved: Option.getOrUndefined(reserved) })
+            return batch.data
+          },
+        ),
+      ),
+      Option.isNone(spending) ? (all) => all : Stream.interruptWhen(exceeded),
       trainSteps(client, loss, optimizer, {
         startAt: nextStep,
         ahead,
+        passes,
         afterUpdate: (step) => placeDue(step + 1, batches.get(step)?.tokensAfter ?? 0),
       }),
     )
@@ -301,7 +334,8 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
         if (batch === undefined) return
         batches.delete(step)
         made = step + 1
-        yield* emitStep(options, { step, batch, pass, update }, emit)
+        if (batch.reserved !== undefined) yield* batch.reserved.made(step)
+        yield* emitStep(run, options, { step, batch, pass, update }, emit)
         yield* Effect.forEach(placed, settling.settle, { discard: true })
       }),
     )
@@ -309,26 +343,44 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     // An evaluation that fails ends the run at once.
     yield* Effect.raceFirst(steps, settling.failed)
 
-    if (isStopped && made !== options.steps) {
-      // Evaluations that are under way are made when the run continues.
-      if (!settling.isKnown("rolling", made) && !settling.isKnown("periodic", made))
-        yield* Effect.flatMap(Saves.place(client, "rolling", made, policy.ttlSeconds), settling.settle)
-      yield* emit({ _tag: "Done", step: made, outcome: "stopped", at: yield* now })
-      const checkpoint = settling.latestState() ?? "nothing"
-      return yield* new RunStopped({ run: run.store.name, step: made, checkpoint })
-    }
+    yield* Effect.forEach(batches.values(), ({ reserved }) => reserved?.release ?? Effect.void, { discard: true })
+
+    /** Evaluations that are under way are made when the run continues. */
+    const stopped = (reason: string | undefined) =>
+      Effect.gen(function* () {
+        if (!settling.isKnown("rolling", made) && !settling.isKnown("periodic", made))
+          yield* Effect.flatMap(Saves.place(client, "rolling", made, policy.ttlSeconds), settling.settle)
+        const message = reason === undefined ? {} : { message: reason }
+        yield* emit({ _tag: "Done", step: made, outcome: "stopped", ...message, at: yield* now })
+        const checkpoint = settling.latestState() ?? "nothing"
+        const evaluations = yield* settling.underWay
+        return yield* new RunStopped({ run: run.store.name, step: made, checkpoint, reason, evaluations })
+      })
+    const overBudget = Effect.flatMap(
+      Effect.transposeMapOption(spending, ({ stoppedBy }) => stoppedBy),
+      Option.match({
+        onNone: () => Effect.void,
+        onSome: Option.match({ onNone: () => Effect.void, onSome: ({ message }) => stopped(message) }),
+      }),
+    )
+
+    yield* overBudget
+    if (isStopped && made !== options.steps) return yield* stopped(undefined)
     lastStep = made
     if (!settling.isKnown("evaluation", made))
       yield* Effect.flatMap(Saves.place(client, "evaluation", made, policy.rollingTtlSeconds), settling.settle)
     if (!settling.isKnown("final", made))
       yield* Effect.flatMap(Saves.place(client, "final", made, undefined), settling.settle)
-    yield* settling.done
+    yield* Effect.raceFirst(settling.done, exceeded)
+    yield* overBudget
     yield* settling.cleanUp
     yield* emit({ _tag: "Done", step: made, outcome: "complete", at: yield* now })
   })
 
-const isNote = (event: RunEvent): boolean =>
-  (event._tag === "Sample" && event.source === "rollout") || event._tag === "Warning"
+/** How many passes the server makes over a batch: a custom loss needs a forward pass before. */
+const requestsOf = <I, E, R>(loss: AnyLoss<I, E, R>): number => ("evaluate" in loss ? 2 : 1)
+
+const isNote = (event: RunEvent): boolean => isRollout(event) || event._tag === "Warning"
 
 /** The overloads of `trainSteps` check data against losses, which this module does by its own types. */
 const trainSteps = <I, E, R, P, E2, R2>(
@@ -352,6 +404,7 @@ const trainSteps = <I, E, R, P, E2, R2>(
   )(loss, optimizer, options)
 
 const emitStep = <I, E, R, E2, R2, E3, R3>(
+  { spending }: Run,
   { metrics, steps }: Options<I, E, R, E2, R2, E3, R3>,
   made: MadeStep<I>,
   emit: Emit,
@@ -363,7 +416,13 @@ const emitStep = <I, E, R, E2, R2, E3, R3>(
       _tag: "Step",
       step,
       ...(steps === undefined ? {} : { steps }),
-      metrics: { ...batch.metrics, num_tokens: batch.tokens, ...update.metrics, ...(yield* metrics(made)) },
+      metrics: {
+        ...batch.metrics,
+        num_tokens: batch.tokens,
+        ...update.metrics,
+        ...(yield* metrics(made)),
+        ...(Option.isSome(spending) ? yield* spending.value.metrics : {}),
+      },
       at: yield* now,
     })
   })
@@ -397,17 +456,46 @@ const passOf = <I, E, R>(loss: AnyLoss<I, E, R>, { data }: Batch<I>, passes: Rea
     return CustomLoss.finish(yield* CustomLoss.linearize(loss, prepared, first), second)
   })
 
-/** How many tokens were trained on, and when the last periodic checkpoint was saved. */
-const progressOf = ({ history }: Run) =>
+/**
+ * How many tokens were trained on, and when the last periodic checkpoint was saved. One whose event a crash has cut off
+ * was saved about when its step was made, or when the previous process was last seen.
+ */
+const progressOf = ({ history, saves }: Run) =>
   Effect.map(now, (at) => {
+    const placed = new Set(saves.flatMap(({ purpose, step }) => (purpose === "periodic" ? [step] : [])))
     let tokens = 0
     let last: CheckpointPolicy.Progress = { step: 0, tokens: 0, at: history[0]?.at ?? at }
     for (const event of history) {
-      if (event._tag === "Step") tokens += event.metrics["num_tokens"] ?? 0
+      if (event._tag === "Step") {
+        tokens += event.metrics["num_tokens"] ?? 0
+        if (placed.has(event.step + 1)) last = { step: event.step + 1, tokens, at: event.at }
+      }
       if (event._tag === "Checkpoint" && event.kind === "periodic") last = { step: event.step, tokens, at: event.at }
     }
-    return { tokens, last }
+    return { tokens, last, seenAt: history.at(-1)?.at ?? at }
   })
+
+/**
+ * Steps at which something was done, by its name. Of this process only the last step of each name is kept: steps come in
+ * order, and memory must not grow with them.
+ */
+class Marks {
+  private readonly earlier = new Set<string>()
+  private readonly last = new Map<string, number>()
+
+  /** Adds what a previous process has done. */
+  addEarlier(name: string, step: number): void {
+    this.earlier.add(`${name} ${step}`)
+  }
+
+  add(name: string, step: number): void {
+    this.last.set(name, step)
+  }
+
+  has(name: string, step: number): boolean {
+    return this.last.get(name) === step || this.earlier.has(`${name} ${step}`)
+  }
+}
 
 /** Completes saves: records checkpoints, runs evaluations, and deletes what is no longer needed. */
 const settler = <E3, R3>(
@@ -423,10 +511,10 @@ const settler = <E3, R3>(
     const { rest } = yield* ServiceClient
     const evaluating = yield* FiberSet.make<void, E3 | RunStoreFailed | TinkerError | TrainingError>()
     const oneAtATime = yield* Effect.makeSemaphore(1)
-    /** Saves that were placed, and checkpoints that were recorded. */
-    const known = new Set<string>()
-    const recorded = new Set<string>()
-    const evaluated = new Set<string>()
+    /** Saves that were placed, checkpoints that were recorded, and evaluations that were made. */
+    const known = new Marks()
+    const recorded = new Marks()
+    const evaluated = new Marks()
     let rolling: string | undefined
     /** What the last checkpoint has replaced: a crash may have kept it from being deleted. */
     let replaced: string | undefined
@@ -446,13 +534,13 @@ const settler = <E3, R3>(
     }
     for (const event of history) {
       if (event._tag === "Evaluation") {
-        evaluated.add(`${event.name} ${event.step}`)
+        evaluated.addEarlier(event.name, event.step)
         lastEvaluated = event.step
         compare(event.step, event.metrics)
       }
       if (event._tag !== "Checkpoint") continue
-      known.add(`${event.kind} ${event.step}`)
-      recorded.add(`${event.kind} ${event.step}`)
+      known.addEarlier(event.kind, event.step)
+      recorded.addEarlier(event.kind, event.step)
       // The checkpoints of another run, which this one continues, are not ours to delete.
       if (event.step <= ownFrom) continue
       if (event.kind === "best" && event.samplerPath !== undefined) kept = { step: event.step, path: event.samplerPath }
@@ -461,12 +549,12 @@ const settler = <E3, R3>(
       rolling = event.kind === "rolling" ? event.statePath : undefined
       latestState = event.statePath
     }
-    for (const { purpose, step } of run.saves) known.add(`${purpose} ${step}`)
+    for (const { purpose, step } of run.saves) known.addEarlier(purpose, step)
 
     const isScheduled = ({ everySteps }: Evaluation<E3, R3>, step: number) =>
       everySteps > 0 && (step % everySteps === 0 || step === lastStep())
     const isDue = (evaluation: Evaluation<E3, R3>, step: number) =>
-      isScheduled(evaluation, step) && !evaluated.has(`${evaluation.name} ${step}`)
+      isScheduled(evaluation, step) && !evaluated.has(evaluation.name, step)
 
     const warn = (step: number, reason: string, message: string) =>
       Effect.flatMap(now, (at) => emit({ _tag: "Warning", step, reason, message, at }))
@@ -506,7 +594,7 @@ const settler = <E3, R3>(
             const { metrics, samples = [] } = yield* evaluation.evaluate(sampler, { step })
             for (const sample of samples) yield* emit({ _tag: "Sample", ...sample, step, source: name, at: yield* now })
             yield* emit({ _tag: "Evaluation", step, name, metrics, at: yield* now })
-            evaluated.add(`${name} ${step}`)
+            evaluated.add(name, step)
             compare(step, metrics)
           }
           yield* keepOrRemove(step, path)
@@ -515,7 +603,7 @@ const settler = <E3, R3>(
 
     const settleEvaluation = ({ sampler, step }: Saves.Placed) =>
       Effect.gen(function* () {
-        known.add(`evaluation ${step}`)
+        known.add("evaluation", step)
         const isDone = !evaluations.some((evaluation) => isDue(evaluation, step))
         if (Option.isNone(sampler) || (isDone && step !== lastEvaluated)) return
         const path = yield* sampler.value
@@ -525,8 +613,8 @@ const settler = <E3, R3>(
 
     const settleCheckpoint = ({ name, purpose, sampler, state, step }: Saves.Placed) =>
       Effect.gen(function* () {
-        known.add(`${purpose} ${step}`)
-        if (purpose === "evaluation" || recorded.has(`${purpose} ${step}`)) return
+        known.add(purpose, step)
+        if (purpose === "evaluation" || purpose === "rollouts" || recorded.has(purpose, step)) return
         const statePath = Option.isSome(state) ? yield* state.value : undefined
         const samplerPath = Option.isSome(sampler) ? yield* sampler.value : undefined
         const checkpoint: typeof Checkpoint.Type = {
@@ -539,7 +627,7 @@ const settler = <E3, R3>(
           at: yield* now,
         }
         yield* emit(checkpoint)
-        recorded.add(`${purpose} ${step}`)
+        recorded.add(purpose, step)
         latestState = statePath ?? latestState
         // Only now: a newer one exists.
         if (rolling !== undefined && rolling !== statePath) yield* remove(rolling, step)
@@ -561,9 +649,11 @@ const settler = <E3, R3>(
       warn,
       isScheduled: (step: number) => evaluations.some((evaluation) => isScheduled(evaluation, step)),
       isKnown: (purpose: Saves.Purpose, step: number) =>
-        known.has(`${purpose} ${step}`) ||
+        known.has(purpose, step) ||
         (purpose === "evaluation" && !evaluations.some((evaluation) => isDue(evaluation, step))),
       latestState: () => latestState,
+      /** How many steps are being evaluated. */
+      underWay: FiberSet.size(evaluating),
       /** Fails when an evaluation does. */
       failed: FiberSet.join(evaluating),
       /** Waits for evaluations. */

@@ -104,4 +104,20 @@ describe("Bootstrap", () => {
       expect(yield* path(Bootstrap.difference([Infinity], [1]))).toBe("before[0]")
     }),
   )
+
+  it.effect("weights count like repeated values in the estimate, and equal weights change nothing", () =>
+    Effect.gen(function* () {
+      const values = [1, 5, 2, 8]
+      const plain = yield* Bootstrap.mean(values, { resamples: 500 })
+      expect(yield* Bootstrap.mean(values, { resamples: 500, weights: [1, 1, 1, 1] })).toEqual(plain)
+      expect((yield* Bootstrap.mean(values, { resamples: 500, weights: [1, 3, 1, 1] })).estimate).toBe(26 / 6)
+      const change = yield* Bootstrap.difference([0, 0], [1, 3], { resamples: 500, weights: [3, 1] })
+      expect(change).toMatchObject({ estimate: 1.5, low: 1, high: 3 })
+      for (const [weights, path] of [
+        [[1, 1, 1], "weights"],
+        [[1, 1, 0, 1], "weights[2]"],
+      ] as const)
+        expect(yield* Effect.flip(Bootstrap.mean(values, { weights }))).toMatchObject({ path })
+    }),
+  )
 })

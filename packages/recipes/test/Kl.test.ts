@@ -11,6 +11,8 @@ interface Case {
   readonly prePost: Record<string, number>
   readonly penalty: Record<string, number>
   readonly advantages: ReadonlyArray<ReadonlyArray<number>>
+  readonly teacher: Record<string, number>
+  readonly distilled: ReadonlyArray<ReadonlyArray<number>>
 }
 
 describe("Kl", () => {
@@ -23,6 +25,11 @@ describe("Kl", () => {
         expectCloseMetrics(metrics, one.penalty)
         expect(advantages.length).toBe(one.advantages.length)
         for (const [at, values] of advantages.entries()) expectClose(values, one.advantages[at] ?? [])
+        const taught = yield* Kl.teacher(one.data, one)
+        // The cookbook repeats the number for its only data set.
+        expectCloseMetrics(taught.metrics, { teacher_kl: one.teacher["teacher_kl/dataset_0"] ?? NaN })
+        expect(taught.advantages.length).toBe(one.distilled.length)
+        for (const [at, values] of taught.advantages.entries()) expectClose(values, one.distilled[at] ?? [])
       }
     }),
   )
@@ -42,6 +49,20 @@ describe("Kl", () => {
         "optim/entropy": 1,
       })
       expect((yield* Kl.penalty([other, masked], { coefficient: 1 })).metrics).toEqual({ kl_policy_base: 1 })
+    }),
+  )
+
+  it.effect("a token is favoured by as much as a teacher finds it likelier than the student", () =>
+    Effect.gen(function* () {
+      const data = [
+        { sampled: [-1, -2, -3], other: [-3, -1, -9], mask: [1, 1, 0], advantages: [0, 0, 0] },
+        { sampled: [-4], other: [-2], mask: [1], advantages: [0] },
+      ]
+      const { advantages, metrics } = yield* Kl.teacher(data, { coefficient: 0.5 })
+      expect(advantages).toEqual([Float32Array.of(-1, 0.5, 0), Float32Array.of(1)])
+      expect(metrics["teacher_kl"]).toBeCloseTo((2 - 1 - 2) / 3, 6)
+      const discounted = yield* Kl.teacher(data, { coefficient: 0.5, discount: 0.5 })
+      expect(discounted.advantages[0]).toEqual(Float32Array.of(-0.75, 0.5, 0))
     }),
   )
 

@@ -135,11 +135,13 @@ describe("Progress", () => {
         visible(output)
           .split(/[\r\n]+/)
           .filter((line) => line !== "")
-      const [wide, narrow] = await Promise.all([inTerminal(80, ""), inTerminal(44, "")])
+      const [wide, narrow, unknown] = await Promise.all([inTerminal(80, ""), inTerminal(44, ""), inTerminal(0, "")])
       expect(wide).toContain("\u001B[32m")
       expect(linesOf(wide).at(-1)).toBe("██████████ 3/3  train_mean_nll 0.6667  2048 tokens/s  complete  $0.0300")
       expect(linesOf(narrow).at(-1)).toBe("3/3  train_mean_nll 0.6667  complete")
       expect(linesOf(narrow).every((line) => line.length < 44)).toBe(true)
+      // A terminal whose size was never set.
+      expect(linesOf(unknown)).toEqual(linesOf(wide))
     })
 
     it("NO_COLOR is respected", async () => {

@@ -4,9 +4,11 @@ import { ModelFiles } from "@effect-tinker/engine"
 import { Environment, Rl, RunStore } from "@effect-tinker/recipes"
 import { LocalTinker } from "@effect-tinker/server"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Data, Effect, Exit, Layer, type Scope, Stream } from "effect"
+import { Chunk, Effect, Exit, Layer, Option, Stream } from "effect"
+import { ModelInput, ServiceClient } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { dying } from "./support/Dying.ts"
+import { program, scripted, small, weights } from "./support/Rollouts.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
 /** Tries every write instead of every fifth. */
@@ -57,58 +59,6 @@ describe("Rl.train", () => {
     }).pipe(Effect.provide(local)),
   )
 })
-
-class Gone extends Data.TaggedError("Gone")<{ readonly message: string }> {}
-
-/** A task whose environment may fail or hang, with counts of what was opened and closed. */
-const scripted = (faults: { readonly fails?: number; readonly hangs?: boolean } = {}) => {
-  const counts = { made: 0, closed: 0, acted: 0 }
-  let failures = faults.fails ?? 0
-  const task = (index: number): Environment.Task<Gone, Scope.Scope> => ({
-    name: `task ${index}`,
-    make: Effect.acquireRelease(
-      Effect.sync(() => {
-        counts.made++
-        return {
-          start: Effect.succeed({ prompt: [index + 1, 2], stop: [] }),
-          act: ({ tokens }: Environment.Action) =>
-            Effect.suspend((): Effect.Effect<Environment.Outcome, Gone> => {
-              counts.acted++
-              if (faults.hangs === true && index === 0) return Effect.never
-              if (failures-- > 0) return Effect.fail(new Gone({ message: "the sandbox is gone" }))
-              return Effect.succeed({ reward: (tokens[0] ?? 0) % 7 })
-            }),
-        }
-      }),
-      () => Effect.sync(() => counts.closed++),
-    ),
-  })
-  return { task, counts }
-}
-
-const small: Rl.Input = {
-  model: "m",
-  iterations: 3,
-  groupsPerIteration: 2,
-  groupSize: 2,
-  maxTokens: 3,
-  updatesPerIteration: 2,
-  learningRate: 1e-3,
-  rolloutTimeoutSeconds: 30,
-  checkpoints: { everySteps: 0, rollingEverySteps: 2 },
-}
-
-const program = (store: RunStore.Service, task: Rl.Options<Gone, Scope.Scope>["task"], config: Rl.Input = small) =>
-  Rl.train({ config, task, tasks: "scripted" }).pipe(
-    Stream.runCollect,
-    Effect.scoped,
-    Effect.provideService(RunStore.RunStore, store),
-    Effect.provide(clients),
-  )
-
-const weights = Effect.flatMap(ScriptedServer.ScriptedServer, ({ models }) =>
-  Effect.map(models, (models) => models.at(-1)?.weights),
-)
 
 describe("rollouts", () => {
   it.effect("a run that dies after any write samples no finished rollout again and ends with the same weights", () =>
@@ -213,7 +163,7 @@ describe("rollouts", () => {
   it.effect("a rollout that hangs is left out of its group after its time, with a warning", () =>
     onServer(
       Effect.gen(function* () {
-        const { counts, task } = scripted({ hangs: true })
+        const { counts, task } = scripted({ hangs: 0 })
         const events = Chunk.toReadonlyArray(
           yield* program(yield* RunStore.memory(), task, { ...small, onFailedRollout: "shrink" }),
         )
@@ -222,6 +172,84 @@ describe("rollouts", () => {
         expect(warnings[0]).toMatchObject({ reason: "rollout_failed", message: expect.stringContaining("30s") })
         expect(counts.closed).toBe(counts.made)
         expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 6 })
+      }),
+    ),
+  )
+})
+
+describe("the penalty for the distance to a reference", () => {
+  const config: Rl.Input = {
+    ...small,
+    iterations: 1,
+    updatesPerIteration: 1,
+    klPenalty: 0.5,
+    checkpoints: { everySteps: 0 },
+  }
+
+  const samples = (config: Rl.Input) =>
+    Effect.map(
+      Effect.flatMap(RunStore.memory(), (store) => program(store, scripted().task, config)),
+      (events) => ({
+        samples: Chunk.toReadonlyArray(events).filter((event) => event._tag === "Sample"),
+        metrics: Chunk.toReadonlyArray(events).flatMap((event) => (event._tag === "Step" ? [event.metrics] : []))[0],
+      }),
+    )
+
+  it.effect("each token gets the coefficient times the mean distance minus its own", () =>
+    onServer(
+      Effect.gen(function* () {
+        const plain = yield* samples({ ...config, klPenalty: 0 })
+        const found = yield* samples(config)
+        expect(found.samples).toHaveLength(4)
+        const sampler = yield* Effect.flatMap(ServiceClient.ServiceClient, (service) =>
+          service.createSamplingClient({ baseModel: "m" }),
+        )
+        const distances = yield* Effect.forEach(found.samples, ({ group, tokens }) => {
+          const sequence = [Number(group) + 1, 2, ...tokens.map(({ text }) => Number(text))]
+          const chunks = [sequence.slice(0, -1), sequence.slice(-1)].map(
+            (tokens) => ({ type: "encoded_text", tokens: Int32Array.from(tokens) }) as const,
+          )
+          return Effect.map(sampler.computeLogprobs(ModelInput.fromChunks(chunks)), (reference) =>
+            tokens.map(({ logprob = NaN }, at) => logprob - (reference[at + 2] ?? NaN)),
+          )
+        })
+        const mean = distances.flat().reduce((sum, distance) => sum + distance, 0) / distances.flat().length
+        expect(found.metrics?.["kl_policy_base"]).toBeCloseTo(mean, 5)
+        expect(plain.metrics).not.toHaveProperty("kl_policy_base")
+        for (const [index, { tokens }] of found.samples.entries()) {
+          for (const [at, { advantage }] of tokens.entries()) {
+            const before = plain.samples[index]?.tokens[at]?.advantage ?? NaN
+            expect(advantage).toBeCloseTo(before + 0.5 * (mean - (distances[index]?.[at] ?? NaN)), 4)
+          }
+        }
+      }).pipe(Effect.scoped, Effect.provide(clients)),
+    ),
+  )
+
+  it.effect("the reference is the base model unless another one is named", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { requestsTo } = yield* ScriptedServer.ScriptedServer
+        const references = Effect.map(requestsTo("create_sampling_session"), (requests) =>
+          requests.map(({ json }) => (json as { base_model?: string }).base_model),
+        )
+        yield* samples(config)
+        expect(yield* references).toEqual(["m"])
+        yield* samples({ ...config, klReference: "other" })
+        expect(yield* references).toEqual(["m", "other"])
+      }),
+    ),
+  )
+
+  it.effect("a run of an older version, whose configuration has no penalty, can be continued", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        yield* program(store, scripted().task, { ...small, klPenalty: 0, klDiscount: 0, maxStaleness: 0 })
+        const written = JSON.parse(Option.getOrElse(yield* store.read("config.json"), () => ""))
+        expect(Object.keys(written)).not.toContain("klPenalty")
+        expect(Object.keys(written)).not.toContain("maxStaleness")
+        yield* program(store, scripted().task)
       }),
     ),
   )

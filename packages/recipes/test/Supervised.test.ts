@@ -73,6 +73,101 @@ describe("Supervised.train", () => {
     }).pipe(Effect.provide(local)),
   )
 
+  it.live("accumulated passes train like large batches, and batches by tokens have at most that many tokens", () =>
+    Effect.gen(function* () {
+      const few: Supervised.Input = { ...config, heldOut: undefined, epochs: 1, checkpoints: { everySteps: 0 } }
+      const lossesOf = (input: Supervised.Input) =>
+        Effect.gen(function* () {
+          const events = yield* train(yield* RunStore.memory(), input)
+          return events.flatMap((event) => (event._tag === "Step" ? [event.metrics] : []))
+        })
+      const large = yield* lossesOf({ ...few, batchSize: 12 })
+      const accumulated = yield* lossesOf({ ...few, batchSize: 4, accumulate: 3 })
+      expect(accumulated.map((metrics) => metrics["num_sequences"])).toEqual([12, 12, 12])
+      large.forEach((metrics, step) => {
+        const found = accumulated[step]?.["train_mean_nll"]
+        expect(found).toBeCloseTo(metrics["train_mean_nll"] ?? Number.NaN, 5)
+      })
+      const tokens = yield* lossesOf({ ...few, batchSize: undefined, batchTokens: 200 })
+      const counts = tokens.map((metrics) => metrics["num_tokens"] ?? Number.NaN)
+      expect(counts.length).toBeGreaterThan(4)
+      expect(Math.max(...counts)).toBeLessThanOrEqual(200)
+      expect(tokens.reduce((sum, metrics) => sum + (metrics["num_sequences"] ?? 0), 0)).toBe(40)
+      const both = yield* Effect.flip(lossesOf({ ...few, batchTokens: 200 }))
+      expect(both).toMatchObject({ _tag: "InvalidInput", path: "config.batchTokens" })
+    }).pipe(Effect.provide(local)),
+  )
+
+  it.live("every conversation counts the same by default, as in the official cookbook, or every token with sum", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const answers = ["Ahoy!", "Ahoy! The cat sleeps on deck, captain, and the dog sleeps too."]
+      const rows = answers.map((answer) => ({ messages: [Message.user("Who?"), Message.assistant(answer)] }))
+      const first = (some: typeof rows, reduction?: "mean" | "sum") =>
+        Effect.gen(function* () {
+          const data = yield* Table.fromArray(some, { name: "sailor" })
+          const once: Supervised.Input = {
+            ...config,
+            ...(reduction === undefined ? {} : { reduction }),
+            epochs: 1,
+            heldOut: undefined,
+            checkpoints: { everySteps: 0 },
+          }
+          const events = yield* Supervised.train({ config: once, renderer, data }).pipe(
+            Stream.runCollect,
+            Effect.provide(RunStore.layerMemory),
+          )
+          const [metrics] = Chunk.toReadonlyArray(events).flatMap((event) =>
+            event._tag === "Step" ? [event.metrics] : [],
+          )
+          return { nll: metrics?.["train_mean_nll"] ?? Number.NaN, weight: metrics?.["num_loss_tokens"] ?? Number.NaN }
+        })
+      const [short, long] = yield* Effect.forEach(rows, (row) => first([row], "sum"))
+      if (short === undefined || long === undefined) return expect.unreachable("two rows are trained on")
+      expect(long.weight).toBeGreaterThan(3 * short.weight)
+      const [mean, sum] = [yield* first(rows), yield* first(rows, "sum")]
+      expect(mean.weight).toBeCloseTo(2, 5)
+      expect(mean.nll).toBeCloseTo((short.nll + long.nll) / 2, 5)
+      expect(sum.weight).toBe(short.weight + long.weight)
+      expect(sum.nll).toBeCloseTo((short.nll * short.weight + long.nll * long.weight) / sum.weight, 5)
+    }).pipe(Effect.provide(local)),
+  )
+
+  it.live("rows that are too long or have no answer are left out and counted if the settings say so", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const long = [Message.user("Ahoy?"), Message.assistant("Ahoy! ".repeat(100))]
+      const rows = [...conversations(8), { messages: [Message.user("Ahoy?")] }, { messages: long }]
+      const data = yield* Table.fromArray(rows, { name: "sailor" })
+      const settings = { ...config, heldOut: undefined, epochs: 1, batchSize: 4, maxLength: 64 }
+      const run = (more: Partial<Supervised.Input>) =>
+        Supervised.train({ config: { ...settings, ...more }, renderer, data }).pipe(
+          Stream.runCollect,
+          Effect.provide(RunStore.layerMemory),
+        )
+      const events = Chunk.toReadonlyArray(yield* run({ onLongRow: "skip", onBadRow: "skip" }))
+      expect(events[0]).toMatchObject({
+        _tag: "Warning",
+        reason: "rows_skipped",
+        message: expect.stringMatching(
+          /^2 of 10 rows of sailor are left out: sailor, row 9, field messages: nothing to learn: .*; sailor, row 10, field messages: it has \d+ tokens, \d+ too many$/,
+        ),
+      })
+      expect(events.filter(({ _tag }) => _tag === "Step")).toHaveLength(2)
+      expect(yield* Effect.flip(run({ onLongRow: "fail", onBadRow: "skip" }))).toMatchObject({
+        _tag: "BadRow",
+        reason: "TooLong",
+        row: 10,
+        field: "messages",
+      })
+      expect(yield* Effect.flip(run({ onLongRow: "skip" }))).toMatchObject({ _tag: "BadRow", row: 9 })
+      expect(yield* Effect.flip(run({ onLongRow: "skip", maxLength: undefined }))).toMatchObject({
+        _tag: "InvalidInput",
+        path: "config.onLongRow",
+      })
+    }).pipe(Effect.provide(local)),
+  )
+
   it.live("a model without a recommended learning rate needs one in its configuration", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer

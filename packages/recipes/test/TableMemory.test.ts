@@ -1,24 +1,10 @@
 /** In a file of its own: memory retained by other tests would be counted too. */
-import { setImmediate } from "node:timers/promises"
-import { setFlagsFromString } from "node:v8"
-import { runInNewContext } from "node:vm"
 import { NodeContext } from "@effect/platform-node"
 import { Batches, Table } from "@effect-tinker/recipes"
 import { expect, it } from "@effect/vitest"
 import { Effect, Schema, Stream } from "effect"
 import { fileOf } from "./support/Files.ts"
-
-setFlagsFromString("--expose-gc")
-const collectGarbage = runInNewContext("gc") as () => void
-
-/** The engine frees buffers in the background after a collection, and the next collection waits for it. */
-const held = Effect.gen(function* () {
-  collectGarbage()
-  yield* Effect.promise(() => setImmediate())
-  collectGarbage()
-  const { arrayBuffers, heapUsed } = process.memoryUsage()
-  return heapUsed + arrayBuffers
-})
+import { held } from "./support/Memory.ts"
 
 it.scopedLive("a table holds the places of its rows, not the rows", () =>
   Effect.gen(function* () {

@@ -12,9 +12,12 @@ const isFull = process.env["TINKER_TESTS"] === "all"
 
 const steps = 6
 const adam = Optimizer.adam({ learningRate: 1e-3 })
-const batchAt = (step: number) => ({
-  data: [{ modelInput: [step + 1, 1], inputs: { targetTokens: [1, 2], weights: [1, 0.5] } }],
-  tokens: 2,
+const batchAt = (step: number, size = 1) => ({
+  data: Array.from({ length: size }, (_, at) => ({
+    modelInput: [step + 1, at + 1],
+    inputs: { targetTokens: [1, 2], weights: [1, 0.5] },
+  })),
+  tokens: 2 * size,
   metrics: { epoch: 0 },
 })
 const policy = Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)
@@ -22,9 +25,14 @@ const policy = Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)
 interface Settings {
   /** How many events are read. */
   readonly take?: number
+  /** How many steps the run has. */
+  readonly count?: number
   readonly checkpoints?: CheckpointPolicy.CheckpointPolicy
   readonly stop?: Effect.Effect<unknown>
   readonly configuration?: Run.Options["configuration"]
+  /** How many datums a batch has, and how many passes it is split into. */
+  readonly size?: number
+  readonly passes?: number
 }
 
 /** A user's program: opens the run and makes its steps. Returns the new events. */
@@ -33,6 +41,9 @@ const program = (
   {
     checkpoints = policy({ everySteps: 2, rollingEverySteps: 1 }),
     configuration = { steps },
+    count = steps,
+    passes,
+    size,
     stop = Effect.never,
     take = 1_000,
   }: Settings = {},
@@ -46,9 +57,10 @@ const program = (
           batches: (from) =>
             Stream.map(
               Stream.iterate(from, (step) => step + 1),
-              batchAt,
+              (step) => batchAt(step, size),
             ),
-          steps,
+          steps: count,
+          passes,
           loss: Loss.crossEntropy,
           optimizer: adam,
           metrics: ({ pass }) => Effect.succeed({ loss: pass.metrics["loss:sum"] ?? NaN }),
@@ -153,6 +165,43 @@ describe("a training loop", () => {
     }),
   )
 
+  it.effect("a run with several passes for each update ends like one with a single pass, wherever it dies", () =>
+    Effect.gen(function* () {
+      const passesOf = (settings: Settings) =>
+        onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            yield* program(store, settings)
+            const { requestsTo } = yield* ScriptedServer.ScriptedServer
+            const sent = (yield* requestsTo("forward_backward")).length
+            return { sent, events: outline(yield* Run.readEvents(store)), weights: yield* weights }
+          }),
+        )
+      const single = yield* passesOf({ size: 4 })
+      const accumulated = yield* passesOf({ size: 4, passes: 3 })
+      expect([single.sent, accumulated.sent]).toEqual([steps, 3 * steps])
+      expect(accumulated.weights).toEqual(single.weights)
+      expect(accumulated.events).toEqual(single.events)
+      let deaths = 0
+      for (let writes = 1; ; writes += isFull ? 1 : 7) {
+        const died = yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            const exit = yield* Effect.exit(program(dying(store, writes), { size: 4, passes: 3 }))
+            if (Exit.isSuccess(exit)) return false
+            yield* program(store, { size: 4, passes: 3 })
+            expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: single.events })
+            expect(yield* weights).toEqual(single.weights)
+            return true
+          }),
+        )
+        if (!died) break
+        deaths++
+      }
+      expect(deaths).toBeGreaterThan(10)
+    }),
+  )
+
   it.effect("a run whose session has ended goes back to its last checkpoint and ends the same", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed
@@ -206,6 +255,53 @@ describe("a training loop", () => {
     }),
   )
 
+  it.effect("minutes between checkpoints are counted from the last one, whenever the run is interrupted", () =>
+    Effect.gen(function* () {
+      const minutes = 60_000
+      const settings: Settings = { count: 12, checkpoints: policy({ everySteps: 0, everyMinutes: 10 }) }
+      /** Dies at the first line of the events with this text, and continues nine minutes later. */
+      const savedAt = (text: string) =>
+        onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            const dies: RunStore.Service = {
+              ...store,
+              append: (file, lines) =>
+                lines.some((line) => line.includes(text)) ? Effect.die("killed") : store.append(file, lines),
+            }
+            expect(Exit.isFailure(yield* Effect.exit(program(dies, settings)))).toBe(true)
+            yield* Effect.sleep("9 minutes")
+            yield* program(store, settings)
+            const { requestsTo } = yield* ScriptedServer.ScriptedServer
+            return (yield* requestsTo("save_weights")).map(({ at, json }) => [
+              (json as { readonly path: string }).path,
+              Math.round(at / minutes),
+            ])
+          }),
+          { work: ({ operation }) => (operation === "forward_backward" ? "4 minutes" : "0 seconds") },
+        )
+      // The process was last seen when step 3 was made, after 16 minutes.
+      expect(yield* savedAt('"_tag":"Step","step":4')).toEqual([
+        ["000005", 12],
+        ["000006", 29],
+        ["000011", 41],
+        ["final", 53],
+      ])
+      // Step 4 was made after 20 minutes.
+      expect(yield* savedAt('"_tag":"Checkpoint","step":5')).toEqual([
+        ["000005", 12],
+        ["000009", 33],
+        ["final", 53],
+      ])
+      // The checkpoint was recorded after 20 minutes, and the run continues after 33.
+      expect(yield* savedAt('"_tag":"Step","step":5')).toEqual([
+        ["000005", 12],
+        ["000007", 33],
+        ["final", 53],
+      ])
+    }),
+  )
+
   it.effect("a run whose consumer reads no more is not complete and continues later", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed
@@ -244,7 +340,7 @@ describe("a training loop", () => {
               batches: (from) =>
                 Stream.map(
                   Stream.iterate(from, (step) => step + 1),
-                  batchAt,
+                  (step) => batchAt(step),
                 ),
               steps,
               loss: Loss.crossEntropy,

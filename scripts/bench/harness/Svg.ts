@@ -60,48 +60,69 @@ export const lines = (all: ReadonlyArray<Line>): string => {
   return document(columns * width, Math.ceil(all.length / columns) * height, panels)
 }
 
-export interface Curves {
-  readonly title: string
-  /** One value per step. Later lines are drawn over earlier ones, which are wider. */
-  readonly lines: ReadonlyArray<{ readonly name: string; readonly values: ReadonlyArray<number> }>
+export interface Curve {
+  readonly name: string
+  readonly values: ReadonlyArray<number>
+  /** The step of each value. Default: 1, 2, 3 and so on. */
+  readonly steps?: ReadonlyArray<number>
 }
 
-/** Draws one panel per chart, from zero, with steps evenly spaced. */
+export interface Curves {
+  readonly title: string
+  /** What the values are. Default: loss per token. */
+  readonly unit?: string
+  /** Later lines are drawn over earlier ones, which are wider if all have values for the same steps. */
+  readonly lines: ReadonlyArray<Curve>
+}
+
+/** Draws one panel per chart, from zero or the lowest value below it. */
 export const curves = (all: ReadonlyArray<Curves>): string => {
   const [width, height] = [430, 260]
   const strokes = ["#1f6feb", "#f59f00"]
-  const panels = all.map(({ lines, title }, index) => {
+  const parts = [0, 0.25, 0.5, 0.75, 1]
+  const stepsOf = ({ steps, values }: Curve) => steps ?? values.map((_, n) => n + 1)
+  const panels = all.map(({ lines, title, unit = "loss per token" }, index) => {
     const left = index * width
     const [x0, x1, y0, y1] = [left + 45, left + width - 20, height - 35, 40]
-    const steps = Math.max(...lines.map(({ values }) => values.length), 2)
-    const most = Math.max(...lines.flatMap(({ values }) => values), 1e-9)
-    const ticks = [0, 0.25, 0.5, 0.75, 1]
+    const [values, steps] = [lines.flatMap(({ values }) => values), lines.flatMap(stepsOf)]
+    const [least, most] = [Math.min(0, ...values), Math.max(1e-9, ...values)]
+    const first = Math.min(...steps)
+    const last = Math.max(first + 1, ...steps)
+    const px = (step: number) => x0 + ((step - first) / (last - first)) * (x1 - x0)
+    const py = (value: number) => y0 - ((value - least) / (most - least)) * (y0 - y1)
+    const digits = most - least >= 4 ? 1 : most - least >= 0.4 ? 2 : 3
+    const labels =
+      last - first <= 10
+        ? Array.from({ length: last - first + 1 }, (_, n) => first + n)
+        : parts.map((part) => Math.round(first + part * (last - first)))
     return [
       text(left + 12, 18, title, 'font-weight="600"'),
       `<path d="M${x0} ${y1}V${y0}H${x1}" fill="none" stroke="#888"/>`,
-      text(x0 + 4, y1 - 6, "loss per token", 'fill="#555"'),
-      ...ticks.flatMap((part) => [
-        text(x0 - 6, y0 - part * (y0 - y1) + 4, (most * part).toFixed(1), 'text-anchor="end" fill="#555"'),
-        text(
-          x0 + part * (x1 - x0),
-          y0 + 16,
-          String(Math.round(1 + part * (steps - 1))),
-          'text-anchor="middle" fill="#555"',
-        ),
-      ]),
+      text(x0 + 4, y1 - 6, unit, 'fill="#555"'),
+      ...parts
+        .map((part) => least + part * (most - least))
+        .map((value) => text(x0 - 6, py(value) + 4, value.toFixed(digits), 'text-anchor="end" fill="#555"')),
+      ...labels.map((step) => text(px(step), y0 + 16, String(step), 'text-anchor="middle" fill="#555"')),
       text((x0 + x1) / 2, y0 + 30, "step", 'text-anchor="middle" fill="#555"'),
-      ...lines.flatMap(({ name, values }, i) => {
-        const last = lines.length - 1 - i
-        const stroke = strokes[last % strokes.length]
-        const path = values
-          .map((value, n) =>
-            [x0 + (n / (steps - 1)) * (x1 - x0), y0 - (value / most) * (y0 - y1)].map((at) => at.toFixed(1)).join(","),
-          )
-          .join(" ")
+      ...lines.flatMap((line, i) => {
+        const over = lines.length - 1 - i
+        const stroke = strokes[over % strokes.length]
+        const wide = line.steps === undefined ? 1.5 + 3 * over : 2
+        const points = stepsOf(line).map(
+          (step, n) => [px(step).toFixed(1), py(line.values[n] ?? 0).toFixed(1)] as const,
+        )
         return [
-          `<polyline points="${path}" fill="none" stroke="${stroke}" stroke-width="${1.5 + 3 * last}" stroke-linejoin="round"/>`,
-          `<rect x="${x1 - 70}" y="${y1 + 6 + i * 16}" width="10" height="10" fill="${stroke}"/>`,
-          text(x1 - 55, y1 + 15 + i * 16, name),
+          `<polyline points="${points.map((point) => point.join(",")).join(" ")}" fill="none" stroke="${stroke}" stroke-width="${wide}" stroke-linejoin="round"/>`,
+          // A few values are single measurements, and seen as such.
+          ...(points.length > 12
+            ? []
+            : points.map(([x, y]) => `<circle cx="${x}" cy="${y}" r="3.5" fill="${stroke}"/>`)),
+          ...(lines.length === 1
+            ? []
+            : [
+                `<rect x="${x1 - 70}" y="${y1 + 6 + i * 16}" width="10" height="10" fill="${stroke}"/>`,
+                text(x1 - 55, y1 + 15 + i * 16, line.name),
+              ]),
         ]
       }),
     ].join("\n")

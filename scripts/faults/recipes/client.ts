@@ -1,5 +1,6 @@
 /** A recipe as a user runs it, in a process that may be killed. Its argument is `RecipeSettings` as JSON. */
 import {
+  Distillation,
   Environment,
   Rl,
   RunDirectory,
@@ -37,36 +38,43 @@ const events = (stop: Effect.Effect<void>) =>
       const store = yield* RunDirectory.make(settings.directory)
       const data = yield* Table.fromArray(conversations, { name: "conversations" })
       const common = { model: modelName, rank: 4, checkpoints }
-      const stream: Stream.Stream<
-        RunEvent.RunEvent,
-        Supervised.TrainError | Rl.TrainError,
-        RunStore.RunStore | ServiceClient.ServiceClient
-      > =
-        settings.recipe === "supervised"
-          ? Supervised.train({
-              config: { ...common, epochs: 3, batchSize: 8, learningRate: 4e-3, heldOut: 8, evaluateEverySteps: 4 },
-              renderer,
-              data,
-              stop,
-            })
-          : Rl.train({
-              config: {
-                ...common,
-                iterations: 6,
-                groupsPerIteration: 2,
-                groupSize: 4,
-                maxTokens: 12,
-                learningRate: 4e-3,
-              },
-              tasks: "letters",
-              task: (index) =>
-                Environment.question({
-                  renderer,
-                  messages: [Message.user(["Say something.", "Who are you?"][index % 2] ?? "")],
-                  reward: (answer) => [...answer].filter((letter) => letter === "a").length / 10,
-                }),
-              stop,
-            })
+      const rollouts = { ...common, groupsPerIteration: 2, groupSize: 4, maxTokens: 12, learningRate: 4e-3 }
+      const task = (messages: ReadonlyArray<Message.Message>) =>
+        Environment.question({
+          renderer,
+          messages,
+          reward: (answer) => [...answer].filter((letter) => letter === "a").length / 10,
+        })
+      const streams: Record<
+        RecipeSettings["recipe"],
+        Stream.Stream<
+          RunEvent.RunEvent,
+          Supervised.TrainError | Rl.TrainError | Distillation.TrainError,
+          RunStore.RunStore | ServiceClient.ServiceClient
+        >
+      > = {
+        supervised: Supervised.train({
+          config: { ...common, epochs: 3, batchSize: 8, learningRate: 4e-3, heldOut: 8, evaluateEverySteps: 4 },
+          renderer,
+          data,
+          stop,
+        }),
+        rl: Rl.train({
+          config: { ...rollouts, iterations: 6 },
+          tasks: "letters",
+          task: (index) => task([Message.user(["Say something.", "Who are you?"][index % 2] ?? "")]),
+          stop,
+        }),
+        // Rewards move the student away from the teacher, which is the same model.
+        distillation: Distillation.train({
+          config: { ...rollouts, teacher: modelName, maxIterations: 6, klPenalty: 0.1 },
+          renderer,
+          data,
+          task: ({ messages }) => task(messages.slice(0, 1)),
+          stop,
+        }),
+      }
+      const stream = streams[settings.recipe]
       return Stream.provideService(stream, RunStore.RunStore, store)
     }),
   ).pipe(

@@ -7,6 +7,8 @@ with those of torch itself: they are identical.
 import numpy as np
 
 bfloat16 = object()
+float32 = np.float32
+__version__ = "2.15.0"
 
 
 class Tensor(np.ndarray):
@@ -25,7 +27,7 @@ def _of(array):
     return kind.astype(np.int64 if kind.dtype.kind == "i" else np.float32).view(Tensor)
 
 
-def tensor(data):
+def tensor(data, dtype=None):
     return _of(np.asarray(data, dtype=None if len(data) else np.float32))
 
 

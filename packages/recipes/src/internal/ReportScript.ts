@@ -132,7 +132,8 @@ const chart = (title, series, options = {}) => {
   const ys = all.flatMap(([, y, low, high]) => [y, low, high].filter(isNumber))
   let [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), ys.reduce((a, b) => Math.min(a, b), Infinity), ys.reduce((a, b) => Math.max(a, b), -Infinity)]
   if (x0 === x1) { x0 -= 1; x1 += 1 }
-  const pad = y0 === y1 ? Math.abs(y0) * 0.1 || 1 : (y1 - y0) * 0.06
+  // What only rounding tells apart is drawn as constant.
+  const pad = y1 - y0 <= 1e-5 * Math.max(Math.abs(y0), Math.abs(y1)) ? Math.abs(y0) * 0.1 || 1 : (y1 - y0) * 0.06
   y0 -= pad
   y1 += pad
   const px = (x) => left + ((x - x0) / (x1 - x0)) * (W - left - right)
@@ -227,6 +228,8 @@ const select = (label, choices) => {
 
 let samplesDirty = true
 let limit = 24
+const whose = select("Run", runs.map(({ name }, index) => [String(index), name]))
+whose.hidden = other === undefined
 const order = select("Order", [["best", "best first"], ["worst", "worst first"], ["newest", "newest first"]])
 const coloring = select("Color", [["advantage", "color: advantage"], ["logprob", "color: log probability"], ["none", "no color"]])
 
@@ -241,6 +244,8 @@ section("curves", "Curves")
 section("evaluations", "Evaluations")
 section("compared", "Before and after")
 section("rollouts", "Rollouts", [order, coloring])
+// Answers of both runs side by side would be hard to tell apart: one control shows those of either.
+sections.compared.whole.querySelector(".head").append(whose)
 section("timings", "Timings")
 section("cost", "Cost")
 section("checkpoints", "Checkpoints")
@@ -248,10 +253,9 @@ section("configuration", "Configuration")
 
 let connection = data.live === undefined ? undefined : "connecting"
 
+const countOf = (run) => run.done?.step ?? (run.steps.size === 0 ? 0 : stepsOf(run).at(-1).step + 1)
+
 const renderHead = () => {
-  const steps = stepsOf(main)
-  const last = steps.at(-1)
-  const count = main.done?.step ?? (last === undefined ? 0 : last.step + 1)
   const state = main.done !== undefined
     ? main.done.outcome + (main.done.message === undefined ? "" : ": " + main.done.message)
     : connection === "live" ? "running"
@@ -260,22 +264,33 @@ const renderHead = () => {
     : "no end recorded: the run is still going, or was cut off"
   status.className = "status " + (main.done?.outcome ?? (connection === "live" ? "running" : "open"))
   status.replaceChildren(el("i", { class: "lamp" }), state, el("span", { class: "quiet" }, main.last === undefined ? "no events yet" : "last event " + time(main.last)))
-  const one = (name, value) => el("div", { class: "tile" }, el("span", {}, name), el("b", {}, value))
-  const names = last === undefined ? [] : Object.keys(last.metrics).filter((name) => isNumber(last.metrics[name])).sort(byRank)
-  const headline = names.find((name) => rank(name) < 7)
+  const summaries = runs.map(summaryOf)
+  const names = [...new Set(summaries.flatMap((one) => [...one.keys()]))]
+  tiles.replaceChildren(...names.map((name) => el("div", { class: "tile" }, el("span", {}, name), ...summaries.map((one, index) =>
+    el("b", other === undefined ? {} : { class: "text" + index, title: runs[index].name }, one.get(name) ?? "–")))))
+}
+
+/** What a run has reached, by name. */
+const summaryOf = (run) => {
+  const steps = stepsOf(run)
+  const last = steps.at(-1)
+  const count = countOf(run)
+  // Not every step has every metric: with several updates in an iteration, only the first one has the reward.
+  const series = seriesOf(steps)
+  const headline = [...series.keys()].sort(byRank).find((name) => rank(name) < 7)
   const tokens = steps.reduce((sum, { metrics }) => sum + (tokensOf(metrics) || 0), 0)
   const elapsed = steps.length > 1 ? last.at - steps[0].at : 0
-  const remaining = main.total !== undefined && main.done === undefined && elapsed > 0 ? (main.total - count) * (elapsed / (steps.length - 1)) : undefined
+  const remaining = run.total !== undefined && run.done === undefined && elapsed > 0 ? (run.total - count) * (elapsed / (steps.length - 1)) : undefined
   const cost = last?.metrics["cost/usd"]
-  tiles.replaceChildren(
-    one("step", main.total === undefined ? integer(count) : integer(count) + " / " + integer(main.total)),
-    ...(headline === undefined ? [] : [one(headline, short(last.metrics[headline]))]),
-    ...(tokens > 0 ? [one("tokens", integer(tokens))] : []),
-    ...(tokens > 0 && elapsed > 0 ? [one("tokens/s", integer((tokens / elapsed) * 1000))] : []),
-    ...(main.first === undefined ? [] : [one("time", duration(main.last - main.first))]),
-    ...(remaining === undefined ? [] : [one("remaining", duration(remaining))]),
-    ...(isNumber(cost) ? [one("cost", dollars(cost))] : []),
-  )
+  return new Map([
+    ["step", run.total === undefined ? integer(count) : integer(count) + " / " + integer(run.total)],
+    ...(headline === undefined ? [] : [[headline, short(series.get(headline).at(-1)[1])]]),
+    ...(tokens > 0 ? [["tokens", integer(tokens)]] : []),
+    ...(tokens > 0 && elapsed > 0 ? [["tokens/s", integer((tokens / elapsed) * 1000)]] : []),
+    ...(run.first === undefined ? [] : [["time", duration(run.last - run.first)]]),
+    ...(remaining === undefined ? [] : [["remaining", duration(remaining)]]),
+    ...(isNumber(cost) ? [["cost", dollars(cost)]] : []),
+  ])
 }
 
 const opened = new Map()
@@ -362,7 +377,7 @@ const sampleElement = (sample, mode, most, label) => el("article", { class: "sam
 const renderSamples = () => {
   if (!samplesDirty) return
   samplesDirty = false
-  const all = [...main.samples.values()]
+  const all = [...runs[Number(whose.value)].samples.values()]
   const mode = coloring.value
   const rewarded = all.filter(({ reward }) => isNumber(reward))
   const sorted = { best: (a, b) => b.reward - a.reward, worst: (a, b) => a.reward - b.reward, newest: (a, b) => b.step - a.step || b.at - a.at }[order.value]
@@ -380,32 +395,47 @@ const renderSamples = () => {
   show("compared", ...pairs.slice(0, 20).map((samples) => el("div", { class: "pair" }, sampleElement(samples[0], "none", 1, "before"), sampleElement(samples.at(-1), "none", 1, "after"))))
 }
 
-const renderTables = () => {
-  const steps = stepsOf(main)
-  const series = seriesOf(steps)
+/** A table of rows of each run; the name of the run comes first if there are two. */
+const tableOfRuns = (head, rowsOf, kind) => {
+  const rows = runs.flatMap((run) => rowsOf(run).map((cells) => ({ cells: [...(other === undefined ? [] : [run.name]), ...cells] })))
+  return rows.length === 0 ? [] : [table([...(other === undefined ? [] : ["run"]), ...head], rows, kind)]
+}
+
+const timingsOf = (run) => {
+  const steps = stepsOf(run)
   const gaps = steps.slice(1).map((step, i) => (step.at - steps[i].at) / 1000)
-  const timed = [["between steps", gaps], ...[...series].filter(([name]) => name.startsWith("time/")).map(([name, points]) => [name, points.map((point) => point[1])])].filter(([, values]) => values.length > 0)
-  show("timings", ...(timed.length === 0 ? [] : [table(["seconds", "mean", "median", "95 %", "most", "sum"], timed.map(([name, values]) => {
+  const timed = [["between steps", gaps], ...[...seriesOf(steps)].filter(([name]) => name.startsWith("time/")).map(([name, points]) => [name, points.map((point) => point[1])])]
+  return timed.filter(([, values]) => values.length > 0).map(([name, values]) => {
     const sorted = [...values].sort((a, b) => a - b)
-    return { cells: [name, short(mean(values)), short(quantile(sorted, 0.5)), short(quantile(sorted, 0.95)), short(sorted.at(-1)), short(values.reduce((a, b) => a + b, 0))] }
-  }))]))
+    return [name, short(mean(values)), short(quantile(sorted, 0.5)), short(quantile(sorted, 0.95)), short(sorted.at(-1)), short(values.reduce((a, b) => a + b, 0))]
+  })
+}
+
+const spendingOf = (run) => {
+  const usd = seriesOf(stepsOf(run)).get("cost/usd")
+  if (usd === undefined || usd.length < 2) return []
+  const perStep = (usd.at(-1)[1] - usd[0][1]) / (usd.at(-1)[0] - usd[0][0])
+  const end = run.total === undefined || run.done !== undefined ? "" : ", about " + dollars(usd.at(-1)[1] + perStep * (run.total - 1 - usd.at(-1)[0])) + " in the end"
+  return [el("p", {}, (other === undefined ? "" : run.name + ": ") + dollars(usd.at(-1)[1]) + " so far, " + dollars(perStep) + " per step" + end)]
+}
+
+const warningsOf = (run) => {
+  const warnings = new Map()
+  for (const one of run.warnings.values()) warnings.set(one.reason, [...(warnings.get(one.reason) || []), one])
+  return [...warnings].map(([reason, all]) => [reason, all.length, all.at(-1).step, all.at(-1).message])
+}
+
+const renderTables = () => {
+  show("timings", ...tableOfRuns(["seconds", "mean", "median", "95 %", "most", "sum"], timingsOf))
   const costs = runs.map((run) => seriesOf(stepsOf(run)))
   const costNames = [...new Set(costs.flatMap((one) => [...one.keys()]))].filter((name) => name.startsWith("cost/"))
-  const usd = series.get("cost/usd")
-  const perStep = usd === undefined || usd.length < 2 ? undefined : (usd.at(-1)[1] - usd[0][1]) / (usd.at(-1)[0] - usd[0][0])
   show("cost", ...(costNames.length === 0 ? [] : [
-    ...(perStep === undefined ? [] : [el("p", {}, dollars(usd.at(-1)[1]) + " so far, " + dollars(perStep) + " per step" + (main.total === undefined || main.done !== undefined ? "" : ", about " + dollars(usd.at(-1)[1] + perStep * (main.total - 1 - usd.at(-1)[0])) + " in the end"))]),
+    ...runs.flatMap(spendingOf),
     el("div", { class: "grid" }, ...costNames.map((name) => chart(name, costs.map((one, index) => ({ index, points: one.get(name) || [] }))))),
   ]))
-  const checkpoints = runs.flatMap((run) => [...run.checkpoints.values()].map((one) => ({ run, one })))
-  show("checkpoints", ...(checkpoints.length === 0 ? [] : [table([...(other === undefined ? [] : ["run"]), "step", "name", "kind", "training state", "sampler weights", "saved"], checkpoints.map(({ run, one }) => ({
-    cells: [...(other === undefined ? [] : [run.name]), one.step, one.name, one.kind, one.statePath ?? "–", one.samplerPath ?? "–", time(one.at)],
-  })), "paths")]))
-  const warnings = new Map()
-  for (const one of main.warnings.values()) warnings.set(one.reason, [...(warnings.get(one.reason) || []), one])
-  show("warnings", ...(warnings.size === 0 ? [] : [table(["warning", "times", "last step", "message"], [...warnings].map(([reason, all]) => ({
-    cells: [reason, all.length, all.at(-1).step, all.at(-1).message],
-  })))]))
+  show("checkpoints", ...tableOfRuns(["step", "name", "kind", "training state", "sampler weights", "saved"], (run) =>
+    [...run.checkpoints.values()].map((one) => [one.step, one.name, one.kind, one.statePath ?? "–", one.samplerPath ?? "–", time(one.at)]), "paths"))
+  show("warnings", ...tableOfRuns(["warning", "times", "last step", "message"], warningsOf, "messages"))
 }
 
 const flattened = (value, path, into) => {
@@ -420,7 +450,7 @@ const renderConfiguration = () => {
   show("configuration", ...(names.length === 0 ? [] : [table(["setting", ...(other === undefined ? ["value"] : runs.map(({ name }) => name))], names.map((name) => ({
     class: new Set(all.map((one) => one.get(name))).size > 1 ? "different" : undefined,
     cells: [name === "" ? "value" : name, ...all.map((one) => one.get(name) ?? "–")],
-  })))]))
+  })), "settings")]))
 }
 
 const render = () => {
@@ -475,7 +505,7 @@ p { margin: 4px 0 10px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(118px, 1fr)); gap: 8px; margin-top: 12px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 12px; min-width: 0; }
 .tile span { display: block; color: var(--quiet); font-size: 12px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.tile b { font-size: 17px; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.tile b { display: block; font-size: 17px; font-variant-numeric: tabular-nums; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin-top: 12px; }
 .legend span { overflow-wrap: anywhere; }
 .swatch { display: inline-block; width: 18px; height: 4px; border-radius: 2px; margin-right: 6px; vertical-align: middle; }
@@ -483,7 +513,7 @@ p { margin: 4px 0 10px; }
 section { margin-top: 26px; }
 .head { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 8px; }
 .head h2 { margin-right: auto; }
-select, button { font: inherit; font-size: 13px; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 5px 8px; }
+select, button { max-width: 100%; font: inherit; font-size: 13px; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 5px 8px; }
 button { margin-top: 10px; cursor: pointer; }
 details { margin-bottom: 8px; }
 summary { cursor: pointer; font-weight: 600; padding: 4px 0; }
@@ -505,7 +535,8 @@ table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: 5px 10px; border-top: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; }
 thead th { border-top: 0; color: var(--quiet); font-weight: 600; white-space: nowrap; }
 .number { font-variant-numeric: tabular-nums; white-space: nowrap; }
-.paths td { white-space: nowrap; }
+.paths td { white-space: nowrap; } .messages td:last-child { min-width: 220px; }
+@media (max-width: 600px) { .settings { table-layout: fixed; } .settings td { overflow-wrap: anywhere; } }
 .different td { background: color-mix(in srgb, var(--warm) 16%, transparent); }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr)); gap: 10px; align-items: start; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(320px, 100%), 1fr)); gap: 10px; margin-bottom: 10px; }
@@ -519,5 +550,6 @@ td { max-width: 640px; } td:last-child { min-width: 90px; }
 .good { background: color-mix(in srgb, var(--good) calc(var(--strength) * .45), transparent); }
 .bad { background: color-mix(in srgb, var(--bad) calc(var(--strength) * .45), transparent); }
 .unlikely { background: color-mix(in srgb, var(--warm) calc(var(--strength) * .6), transparent); }
+[hidden] { display: none; }
 @media print { .body { break-inside: auto; } select, button { display: none; } }
 `

@@ -23,13 +23,18 @@ const Turn = Schema.Struct({
   metrics: Schema.optional(Metrics),
 })
 
-/** A finished rollout. `version` is the number of updates that its policy had. */
+/** A finished rollout. */
 export const Rollout = Schema.Struct({
+  /** How many updates its policy had. */
   version: Schema.Int,
+  /** The iteration that trains on it. */
+  iteration: Schema.Int,
   group: Schema.Int,
   member: Schema.Int,
   reward: Schema.Number,
   turns: Schema.Array(Turn),
+  /** Why it is left out of its group. */
+  failed: Schema.optional(Schema.String),
 })
 
 export type Rollout = typeof Rollout.Type
@@ -50,43 +55,53 @@ export class RolloutFailed extends Data.TaggedError("RolloutFailed")<{
 const file = "rollouts.jsonl"
 const Line = Schema.parseJson(Rollout)
 const encode = Schema.encodeSync(Line)
-const decode = Schema.decodeUnknownEither(Line)
+/** Lines of older runs have no iteration: they came from the weights before its first update. */
+const OldLine = Schema.parseJson(Schema.Struct({ ...Rollout.fields, iteration: Schema.optional(Schema.Int) }))
+const decode = Schema.decodeUnknownEither(OldLine)
 
 /** Keeps a finished rollout. */
 export const keep = (store: Store, rollout: Rollout): Effect.Effect<void, RunStoreFailed> =>
   store.append(file, [encode(rollout)])
 
-/** Returns the rollouts that were kept, by policy version, from a version on. */
+/** Names the place of a rollout in its iteration. */
+export const placeOf = ({ group, member }: Pick<Rollout, "group" | "member">): string => `${group} ${member}`
+
+/** Returns the rollouts that were kept, by iteration and place, from an iteration on. */
 export const kept = (
   store: Store,
+  updatesPerIteration: number,
   from = 0,
-): Effect.Effect<ReadonlyMap<number, ReadonlyArray<Rollout>>, RunStoreFailed> =>
+): Effect.Effect<ReadonlyMap<number, ReadonlyMap<string, Rollout>>, RunStoreFailed> =>
   Effect.flatMap(store.lines(file), (lines) =>
     Effect.gen(function* () {
-      const all = new Map<number, Array<Rollout>>()
+      const all = new Map<number, Map<string, Rollout>>()
       for (const [index, line] of lines.entries()) {
-        const rollout = yield* Either.mapLeft(
+        const found = yield* Either.mapLeft(
           decode(line),
           ({ message }) =>
             new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
         )
-        if (rollout.version < from) continue
-        const known = all.get(rollout.version) ?? []
+        const { iteration = Math.floor(found.version / updatesPerIteration) } = found
+        if (iteration < from) continue
+        const known = all.get(iteration) ?? new Map<string, Rollout>()
         // The last one counts: a run that went back to a checkpoint has made it again.
-        all.set(rollout.version, [...known.filter((other) => !isSame(other, rollout)), rollout])
+        known.set(placeOf(found), { ...found, iteration })
+        all.set(iteration, known)
       }
       return all
     }),
   )
 
-const isSame = (a: Rollout, b: Rollout): boolean => a.group === b.group && a.member === b.member
-
-/** Drops the rollouts of policies that the run has to train again. */
-export const forget = (store: Store, version: number): Effect.Effect<void, RunStoreFailed> =>
-  Effect.flatMap(kept(store), (all) => {
-    const left = [...all].flatMap(([own, rollouts]) => (own < version ? rollouts : []))
-    const count = [...all.values()].reduce((sum, { length }) => sum + length, 0)
-    return left.length === count
+/** Drops rollouts that no longer belong to the run. */
+export const retain = (
+  store: Store,
+  updatesPerIteration: number,
+  isValid: (rollout: Rollout) => boolean,
+): Effect.Effect<void, RunStoreFailed> =>
+  Effect.flatMap(kept(store, updatesPerIteration), (all) => {
+    const rollouts = [...all.values()].flatMap((places) => [...places.values()])
+    const left = rollouts.filter(isValid)
+    return left.length === rollouts.length
       ? Effect.void
       : store.write(file, left.map((rollout) => `${encode(rollout)}\n`).join(""))
   })
@@ -109,10 +124,13 @@ export const seedOf = (...parts: ReadonlyArray<number>): number => {
 export const roll = <E, R>(
   sampler: SamplingClient.Service,
   task: Task<E, R>,
-  at: { readonly seed: number; readonly version: number; readonly group: number; readonly member: number },
+  at: Pick<Rollout, "version" | "iteration" | "group" | "member"> & {
+    /** Decides what is sampled, together with the number of the turn. */
+    readonly seeds: ReadonlyArray<number>
+  },
   { maxTokens, maxTurns, temperature, timeout }: Limits,
 ): Effect.Effect<Rollout, RolloutFailed | FutureError, R> => {
-  const { group, member, version } = at
+  const { group, iteration, member, version } = at
   const failed = (detail: string, cause?: unknown) =>
     new RolloutFailed({ task: task.name, group, member, detail, cause })
   const guarded = <A, E2, R2>(effect: Effect.Effect<A, E2, R2>): Effect.Effect<A, RolloutFailed, R2> =>
@@ -130,7 +148,7 @@ export const roll = <E, R>(
       for (let turn = 0; ; turn++) {
         const { stop } = observation
         const prompt = yield* Either.mapLeft(ModelInput.from(observation.prompt), ({ message }) => failed(message))
-        const params = { maxTokens, temperature, stop, seed: seedOf(at.seed, version, group, member, turn) }
+        const params = { maxTokens, temperature, stop, seed: seedOf(...at.seeds, turn) }
         const { sequences } = yield* sampler.sample({ prompt, params })
         const sequence = sequences[0]
         const logprobs = sequence && Option.getOrUndefined(sequence.logprobs)
@@ -147,7 +165,8 @@ export const roll = <E, R>(
           ...(outcome.masked === true ? { masked: true } : {}),
           ...(outcome.metrics === undefined ? {} : { metrics: outcome.metrics }),
         })
-        if (outcome.next === undefined || turn + 1 >= maxTurns) return { version, group, member, reward, turns }
+        if (outcome.next === undefined || turn + 1 >= maxTurns)
+          return { version, iteration, group, member, reward, turns }
         observation = outcome.next
       }
     }),

@@ -4,8 +4,14 @@ import * as Option from "effect/Option"
 import type { FutureError, SubmitError, TrainingError } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
 
-/** What a save is for. `evaluation`: weights to sample from, deleted afterwards unless they are the best. */
-export type Purpose = "periodic" | "rolling" | "final" | "evaluation"
+/**
+ * What a save is for. `evaluation`: weights to sample from, deleted afterwards unless they are the best. `rollouts`:
+ * weights to sample rollouts from, deleted afterwards.
+ */
+export type Purpose = "periodic" | "rolling" | "final" | "evaluation" | "rollouts"
+
+/** Purposes that need no state to continue from. */
+const samplerOnly: ReadonlySet<Purpose> = new Set(["evaluation", "rollouts"])
 
 /** A save that has its place in the order of requests. */
 export interface Placed {
@@ -26,7 +32,7 @@ const tagOf = (purpose: Purpose, step: number): string => `save ${purpose} ${ste
 
 const fromTag = (tag: Option.Option<string>): { readonly purpose: Purpose; readonly step: number } | undefined => {
   const [, purpose, step] =
-    /^save (periodic|rolling|final|evaluation) (\d+)$/.exec(Option.getOrElse(tag, () => "")) ?? []
+    /^save (periodic|rolling|final|evaluation|rollouts) (\d+)$/.exec(Option.getOrElse(tag, () => "")) ?? []
   return purpose === undefined ? undefined : { purpose: purpose as Purpose, step: Number(step) }
 }
 
@@ -54,7 +60,7 @@ export const complete = (
     const hasExpiry = purpose !== "final" && ttlSeconds !== null && ttlSeconds !== undefined
     const options = { tag: tagOf(purpose, step), ...(hasExpiry ? { ttl: ttlSeconds * 1_000 } : {}) }
     const state =
-      purpose === "evaluation" || Option.isSome(placed.state)
+      samplerOnly.has(purpose) || Option.isSome(placed.state)
         ? placed.state
         : Option.some(path(yield* enqueue.saveState(name, { ...options, overwrite: true })))
     const sampler =

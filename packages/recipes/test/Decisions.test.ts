@@ -1,0 +1,296 @@
+import { describe, expect, it } from "@effect/vitest"
+import { NodeContext } from "@effect/platform-node"
+import { ModelFiles } from "@effect-tinker/engine"
+import { Decisions, Evaluate, RunStore, Table } from "@effect-tinker/recipes"
+import { LocalTinker } from "@effect-tinker/server"
+import { Message } from "@effect-tinker/tokenizer"
+import { Chunk, Effect, Either, Exit, Layer, Option, Stream } from "effect"
+import { ModelInput, type SamplingClient, ServiceClient, TensorData } from "effect-tinker"
+import { renderer as letters, sampler } from "./support/Answers.ts"
+import { dying } from "./support/Dying.ts"
+import { expectClose, expectCloseMetrics, golden } from "./support/Goldens.ts"
+import { weights } from "./support/Rollouts.ts"
+import { conversations } from "./support/Sailor.ts"
+import { clients, onServer } from "./support/Scripted.ts"
+
+/** Tries every write instead of every fifth. */
+const isFull = process.env["TINKER_TESTS"] === "all"
+
+const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
+
+const choices = ["numbers", "words"]
+const examples: ReadonlyArray<Decisions.Example> = conversations(24).flatMap(({ messages: [question] }, index) =>
+  question === undefined ? [] : [{ question: Message.textOf(question), label: index % 2 === 0 ? "numbers" : "words" }],
+)
+
+describe("Decisions on the local model", () => {
+  it.live("training raises the accuracy and lowers the log loss of held-out decisions", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const data = yield* Table.fromArray(examples, { name: "tasks" })
+      const events = Chunk.toReadonlyArray(
+        yield* Decisions.train({
+          config: {
+            model: ModelFiles.shippedName,
+            rank: 8,
+            choices,
+            epochs: 8,
+            batchSize: 8,
+            learningRate: 4e-3,
+            heldOut: 8,
+            evaluateEverySteps: 100,
+            checkpoints: { everySteps: 0 },
+          },
+          renderer,
+          data,
+        }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
+      )
+      const [before, after] = events.flatMap((event) => (event._tag === "Evaluation" ? [event.metrics] : []))
+      expect(Object.keys(before ?? {}).toSorted()).toEqual([
+        "test/accuracy",
+        "test/brier",
+        "test/calibration_error",
+        "test/log_loss",
+      ])
+      expect(before?.["test/accuracy"]).toBeLessThan(0.6)
+      expect(after?.["test/accuracy"]).toBe(1)
+      expect(after?.["test/log_loss"]).toBeLessThan(0.2)
+      expect(after?.["test/calibration_error"]).toBeLessThan(0.2)
+      expect(events.find(({ _tag }) => _tag === "Sample")).toMatchObject({
+        tokens: [{ text: expect.stringMatching(/^numbers [\d.]+%, words [\d.]+%$/) }],
+      })
+    }).pipe(Effect.provide(local)),
+  )
+
+  it.live("one request gives the probabilities that asking for each label would give", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const service = yield* ServiceClient.ServiceClient
+      const model = yield* service.createSamplingClient({ baseModel: ModelFiles.shippedName })
+      const requests: Array<SamplingClient.Request> = []
+      const counting: SamplingClient.Service = {
+        ...model,
+        sample: (request, options) => {
+          requests.push(request)
+          return model.sample(request, options)
+        },
+      }
+      const rendered = yield* Decisions.renderer(renderer).render({
+        question: "What is a cat?",
+        choices: ["an animal that has four legs", "a fruit", { label: "unknown", id: "?" }],
+      })
+      const found = yield* Decisions.probabilities(counting, rendered)
+      expect(requests).toHaveLength(1)
+      expect(found.map(({ label }) => label)).toEqual(["an animal that has four legs", "a fruit", "unknown"])
+      const before = rendered.prompt.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : []))
+      const single = yield* Effect.forEach(rendered.tokens, (token) =>
+        Effect.map(model.computeLogprobs([...before.slice(0, -1), token]), (logprobs) => logprobs.at(-1) ?? NaN),
+      )
+      expectClose(
+        found.map(({ probability }) => probability),
+        Decisions.softmax(single),
+      )
+    }).pipe(Effect.scoped, Effect.provide(local)),
+  )
+})
+
+interface Case {
+  readonly labels: ReadonlyArray<string>
+  readonly rows: ReadonlyArray<{
+    readonly label: number
+    readonly length: number
+    readonly logprobs: ReadonlyArray<number>
+    readonly probabilities: ReadonlyArray<number>
+  }>
+  readonly metrics: Record<string, number>
+}
+
+/** A model with these log probabilities at the place of the answer. */
+const answering = (logprobs: ReadonlyArray<number>) =>
+  sampler(({ targetPromptLogprobs }) =>
+    Effect.sync(() => ({
+      sequences: [],
+      promptLogprobs: Option.none(),
+      topkPromptLogprobs: Option.none(),
+      promptCacheHitTokens: 0,
+      promptAltTokens: Option.none(),
+      targetPromptLogprobs: TensorData.isTensorData(targetPromptLogprobs)
+        ? Option.some(
+            Either.getOrThrow(
+              TensorData.float32(logprobs, {
+                shape: targetPromptLogprobs.shape ?? [],
+                ...(targetPromptLogprobs.sparse && { sparse: targetPromptLogprobs.sparse }),
+              }),
+            ),
+          )
+        : Option.none(),
+    })),
+  )
+
+describe("the probabilities of labels", () => {
+  it.effect("probabilities and scores are those of the cookbook", () =>
+    Effect.gen(function* () {
+      for (const { labels, metrics, rows } of golden<ReadonlyArray<Case>>("decisions")) {
+        const scores = yield* Effect.forEach(rows, ({ label, length, logprobs, probabilities }) =>
+          Effect.gen(function* () {
+            const rendered = {
+              prompt: ModelInput.make({ type: "encoded_text", tokens: new Int32Array(length) }),
+              length,
+              labels,
+              tokens: Int32Array.from(labels, (_, at) => at),
+            }
+            const found = yield* Decisions.probabilities(answering(logprobs), rendered)
+            expectClose(
+              found.map(({ probability }) => probability),
+              probabilities,
+            )
+            return Decisions.scores({ probabilities: found, label: labels[label] ?? "" })
+          }),
+        )
+        const means = Object.keys(metrics).map((name) => [
+          name,
+          scores.reduce((sum, score) => sum + (score[name] ?? NaN), 0) / scores.length,
+        ])
+        expectCloseMetrics(Object.fromEntries(means), metrics)
+      }
+    }),
+  )
+
+  it("the calibration error is the distance between what was promised and what came true, by bin", () => {
+    const decided = (probability: number, isRight: boolean): Decisions.Decided => ({
+      probabilities: [
+        { label: "yes", probability },
+        { label: "no", probability: 1 - probability },
+      ],
+      label: isRight ? "yes" : "no",
+    })
+    expect(
+      Decisions.calibrationError([decided(0.75, true), decided(0.75, true), decided(0.75, true), decided(0.75, false)]),
+    ).toBe(0)
+    expect(Decisions.calibrationError([decided(1, true), decided(1, false)])).toBe(0.5)
+    // Two bins: 0.9 and right, 0.6 and wrong.
+    expect(Decisions.calibrationError([decided(0.9, true), decided(0.6, false)])).toBeCloseTo((0.1 + 0.6) / 2, 12)
+    // The likeliest label counts, whichever it is.
+    expect(Decisions.calibrationError([decided(0.2, false)])).toBeCloseTo(0.2, 12)
+  })
+
+  it.effect("choices that can't be told apart by one token are refused", () =>
+    Effect.gen(function* () {
+      const problem = (choices: ReadonlyArray<Decisions.Choice>) =>
+        Effect.map(
+          Effect.flip(Decisions.renderer(letters).render({ question: "q", choices })),
+          ({ message }) => message,
+        )
+      expect(yield* problem(["yes"])).toContain("at least 2")
+      expect(yield* problem(["yes", "yes"])).toContain('the label "yes" occurs twice')
+      expect(
+        yield* problem([
+          { label: "yes", id: "Y" },
+          { label: "no", id: "Y" },
+        ]),
+      ).toContain('the id "Y" occurs twice')
+      expect(
+        yield* problem([
+          { label: "yes", id: "YES" },
+          { label: "no", id: "NOT" },
+        ]),
+      ).toContain("more than one token")
+      expect(yield* problem(Array.from({ length: 27 }, (_, at) => `label ${at}`))).toContain("at most 26")
+      const shapeless: typeof letters = {
+        ...letters,
+        supervisedExample: (messages) =>
+          letters.supervisedExample([...messages.slice(0, -1), Message.assistant("same")]),
+      }
+      const same = Decisions.renderer(shapeless).render({ question: "q", choices: ["a", "b"] })
+      expect((yield* Effect.flip(same)).message).toContain("the same token")
+    }),
+  )
+})
+
+const small: Decisions.Input = {
+  model: "m",
+  choices,
+  epochs: 2,
+  batchSize: 4,
+  learningRate: 1e-3,
+  checkpoints: { everySteps: 0, rollingEverySteps: 2 },
+}
+
+const program = (store: RunStore.Service, config: Decisions.Input = small, rows = examples.slice(0, 12)) =>
+  Effect.gen(function* () {
+    const data = yield* Table.fromArray(rows, { name: "words" })
+    return Chunk.toReadonlyArray(yield* Stream.runCollect(Decisions.train({ config, renderer: letters, data })))
+  }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
+
+describe("Decisions.train", () => {
+  it.effect("a run that dies after any write ends with the same weights", () =>
+    Effect.gen(function* () {
+      const whole = yield* onServer(
+        Effect.gen(function* () {
+          const events = yield* program(yield* RunStore.memory())
+          expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 6, outcome: "complete" })
+          // Only the id of the right label counts.
+          expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({
+            metrics: { num_sequences: 4, num_loss_tokens: 4 },
+          })
+          return yield* weights
+        }),
+      )
+      let deaths = 0
+      for (let writes = 1; ; writes += isFull ? 1 : 5) {
+        const died = yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            if (Exit.isSuccess(yield* Effect.exit(program(dying(store, writes))))) return false
+            yield* program(store)
+            expect({ writes, weights: yield* weights }).toEqual({ writes, weights: whole })
+            return true
+          }),
+        )
+        if (!died) break
+        deaths++
+      }
+      expect(deaths).toBeGreaterThan(isFull ? 25 : 5)
+    }),
+  )
+
+  it.effect("two models are compared by their accuracy", () =>
+    Effect.gen(function* () {
+      const evaluation = Decisions.evaluation({ renderer: Decisions.renderer(letters), data: examples, choices })
+      const [guess, other] = [answering([-1, -2]), answering([-3, -0.1])]
+      const { base, metric, tuned, verdict } = yield* Evaluate.compare(guess, other, evaluation)
+      expect(metric.name).toBe("accuracy")
+      expect([base.metrics["accuracy"], tuned.metrics["accuracy"], verdict]).toEqual([0.5, 0.5, "undecided"])
+      expect(base.metrics["log_loss"]).toBeLessThan(tuned.metrics["log_loss"] ?? NaN)
+    }),
+  )
+
+  it.effect("rows that can't be used are errors that name them, or are left out", () =>
+    onServer(
+      Effect.gen(function* () {
+        const fails = (config: Decisions.Input, ...more: ReadonlyArray<Decisions.Example>) =>
+          Effect.gen(function* () {
+            return yield* Effect.flip(program(yield* RunStore.memory(), config, [...more, ...examples.slice(0, 3)]))
+          })
+        expect(yield* fails(small, { question: "q", label: "fruit" })).toMatchObject({
+          _tag: "BadRow",
+          row: 1,
+          field: "label",
+          message: expect.stringContaining('got "fruit"'),
+        })
+        expect(yield* fails({ ...small, choices: undefined })).toMatchObject({ _tag: "BadRow", field: "choices" })
+        expect(yield* fails({ ...small, choices: ["only"] })).toMatchObject({
+          _tag: "InvalidInput",
+          path: "config.choices",
+        })
+        const long = { question: "q".repeat(1000), label: "words" }
+        expect(yield* fails({ ...small, maxLength: 500 }, long)).toMatchObject({ _tag: "BadRow", reason: "TooLong" })
+        const store = yield* RunStore.memory()
+        const events = yield* program(store, { ...small, maxLength: 500, onLongRow: "skip" }, [long, ...examples])
+        expect(events[0]).toMatchObject({ _tag: "Warning", reason: "rows_skipped" })
+        const own: Decisions.Example = { question: "q", label: "x", choices: ["x", "y", "z"] }
+        expect((yield* program(yield* RunStore.memory(), { ...small, batchSize: 1, epochs: 1 }, [own])).length).toBe(3)
+      }),
+    ),
+  )
+})

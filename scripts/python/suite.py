@@ -56,6 +56,11 @@ def raises(name, body, *words):
         check(name, quick and all(word in text for word in words), text[:160])
 
 
+def created(client):
+    """Waits for a new client: from 0.37 on, the SDK returns a future that also serves as the client."""
+    return client.result() if hasattr(client, "result") else client
+
+
 service = tinker.ServiceClient(user_metadata={"suite": "python"})
 capabilities = service.get_server_capabilities()
 MODEL = capabilities.supported_models[0].model_name
@@ -287,14 +292,14 @@ async def in_async():
 attempt("async: train, save, sample, resume, list", lambda: asyncio.run(in_async()) or 1 / 0)
 
 # Errors: reported quickly and with the field, and the client can continue after each
-raises("unknown base model", lambda: service.create_lora_training_client(base_model="no/such"), "no/such")
-raises("rank above the maximum", lambda: service.create_lora_training_client(base_model=MODEL, rank=100000), "rank")
+raises("unknown base model", lambda: created(service.create_lora_training_client(base_model="no/such")), "no/such")
+raises("rank above the maximum", lambda: created(service.create_lora_training_client(base_model=MODEL, rank=100000)), "rank")
 raises("token outside the vocabulary", lambda: training.forward_backward([datum([1, 999999, 3])], "cross_entropy").result(), "999999")
 raises("unknown loss", lambda: training.forward_backward(DATA, "no_such_loss").result(), "no_such_loss")
 raises("targets of the wrong length", lambda: training.forward_backward([types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]), loss_fn_inputs={"target_tokens": [1, 2], "weights": [1.0, 1.0]})], "cross_entropy").result(), "target_tokens")
 raises("missing checkpoint", lambda: training.load_state(f"tinker://{RUN}/weights/nothing").result(), "nothing")
 raises("checkpoint name with a path", lambda: training.save_state("../up").result(), "path")
-raises("sampler of a missing checkpoint", lambda: service.create_sampling_client(model_path=f"tinker://{RUN}/sampler_weights/nothing"), "nothing")
+raises("sampler of a missing checkpoint", lambda: created(service.create_sampling_client(model_path=f"tinker://{RUN}/sampler_weights/nothing")), "nothing")
 raises("prompt outside the vocabulary", lambda: base.sample(prompt=types.ModelInput.from_ints([5000]), num_samples=1, sampling_params=GREEDY).result(), "5000")
 check("the client continues after errors", abs(loss_of(training.forward(DATA, "cross_entropy").result()) - expected) < 1e-4)
 

@@ -1,7 +1,8 @@
 /**
  * Compares this tree with another revision on the workloads of `pnpm bench`, both builds in turns:
  * `pnpm bench:compare REV [--pairs N] [--only REGEX]`. Each round runs the old build, the new build and the old build
- * again; the ratio of the two old runs shows the noise.
+ * again; the ratio of the two old runs shows the noise. `pnpm bench:compare --traced` compares this tree with itself
+ * under a tracer that records nothing.
  */
 import { execFileSync } from "node:child_process"
 import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs"
@@ -19,11 +20,12 @@ const { positionals, values } = parseArgs({
   options: {
     pairs: { type: "string", default: "10" },
     only: { type: "string", default: "^W(1|2|3|4|6|7)" },
+    traced: { type: "boolean", default: false },
   },
 })
 const [revision] = positionals
-if (revision === undefined) {
-  console.error("usage: pnpm bench:compare REV [--pairs N] [--only REGEX]")
+if ((revision === undefined) !== values.traced) {
+  console.error("usage: pnpm bench:compare (REV | --traced) [--pairs N] [--only REGEX]")
   process.exit(2)
 }
 
@@ -65,8 +67,8 @@ const median = (numbers: ReadonlyArray<number>): number => {
   return sorted.length % 2 === 1 ? (sorted[middle] ?? NaN) : ((sorted[middle - 1] ?? NaN) + (sorted[middle] ?? NaN)) / 2
 }
 
-const before = install(checkout(), "old")
-const after = install(root, "new")
+const now = install(root, "new")
+const [before, after] = values.traced ? [now, ["env", "BENCH_TRACER=1", ...now]] : [install(checkout(), "old"), now]
 const binary = join(work, "mockserver")
 shell(fileURLToPath(new URL("./harness/mockserver", import.meta.url)), "go", ["build", "-o", binary, "."])
 const server = await MockServer.start(binary, false)

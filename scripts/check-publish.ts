@@ -1,7 +1,7 @@
 /**
  * Checks the packages as a user would install them: packs every package, runs publint on the tarballs, unpacks them
- * into an empty project, imports every public module, trains and serves with them, type-checks a program, and checks
- * that internal modules cannot be imported.
+ * into an empty project, imports every public module, trains and serves with them, runs and type-checks the program in
+ * README.md, and checks that internal modules cannot be imported.
  */
 import { execFileSync, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
@@ -137,6 +137,15 @@ const program = /^```ts\n([^]*?)^```$/m.exec(readme)?.[1] ?? fail("README.md con
 link(modules, "@effect/platform-node", root)
 link(modules, "@types/node", root)
 writeFileSync(join(work, "program.ts"), program)
+
+// It contains no types, so Node can run it.
+writeFileSync(join(work, "program.js"), program)
+const printed = execFileSync("node", ["program.js"], { cwd: work, encoding: "utf8" })
+const stated = /^```\n([^]*?)^```$/m.exec(readme)?.[1] ?? fail("README.md does not state what its program prints")
+const [head = "", tail = ""] = stated.split("...\n")
+if (!printed.startsWith(head) || !printed.endsWith(tail))
+  fail(`the program in README.md prints something else than it states:\n${printed}`)
+
 writeFileSync(
   join(work, "all.ts"),
   specifiers.map((name, i) => `import * as M${i} from "${name}"\nvoid M${i}`).join("\n"),

@@ -55,8 +55,10 @@ describe("documentation", () => {
 
   it("README.md names the demo and test commands correctly", () => {
     const { packageManager, scripts } = JSON.parse(read("package.json"))
-    const commands = /^```sh\n([^]*?)^```$/m.exec(read("README.md"))?.[1]?.trim().split("\n")
-    expect(commands).toEqual(["demo", "test"].map((command) => `npx -y ${packageManager} ${command}`))
+    const blocks = [...read("README.md").matchAll(/^```sh\n([^]*?)^```$/gm)].map(([, text = ""]) =>
+      text.trim().split("\n"),
+    )
+    expect(blocks).toContainEqual(["demo", "test"].map((command) => `npx -y ${packageManager} ${command}`))
     for (const command of ["demo", "test"]) {
       expect(scripts).toHaveProperty(command)
     }

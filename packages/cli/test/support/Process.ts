@@ -1,12 +1,10 @@
 /** Runs the command in a child process, as a user does. */
 import { type ChildProcess, spawn } from "node:child_process"
 import { createInterface } from "node:readline"
-import { fileURLToPath } from "node:url"
+import { join } from "node:path"
+import { pathToFileURL } from "node:url"
 import { Data, Effect, type Scope } from "effect"
-
-const bin = fileURLToPath(new URL("../../src/internal/bin.ts", import.meta.url))
-
-const dieAt = new URL("./DieAt.ts", import.meta.url).href
+import * as Bundle from "./Bundle.ts"
 
 /** The process exited before it was ready. */
 export class NotServed extends Data.TaggedError("NotServed")<{ readonly message: string }> {}
@@ -27,13 +25,14 @@ const ended = (child: ChildProcess): Effect.Effect<number | string> =>
     child.once("exit", (code, signal) => resume(Effect.succeed(code ?? signal ?? 0)))
   })
 
-const started = (before: ReadonlyArray<string>, args: ReadonlyArray<string>, env: NodeJS.ProcessEnv = {}) =>
+const started = (preloaded: ReadonlyArray<string>, args: ReadonlyArray<string>, env: NodeJS.ProcessEnv = {}) =>
   Effect.acquireRelease(
-    Effect.sync(() =>
-      spawn(process.execPath, ["--import", "tsx", ...before, bin, "serve", ...args], {
+    Effect.map(Effect.promise(Bundle.directory), (directory) => {
+      const imports = preloaded.flatMap((name) => ["--import", pathToFileURL(join(directory, name)).href])
+      return spawn(process.execPath, [...imports, join(directory, "tinkerfx.js"), "serve", ...args], {
         env: { ...process.env, ...env },
-      }),
-    ),
+      })
+    }),
     (child) => Effect.suspend(() => (child.kill("SIGKILL"), ended(child))),
   )
 
@@ -74,7 +73,7 @@ export const doomed = (
   never,
   Scope.Scope
 > =>
-  Effect.map(started(["--import", dieAt], args, { TINKER_DIE_AT: place }), (child) => ({
+  Effect.map(started(["DieAt.js"], args, { TINKER_DIE_AT: place }), (child) => ({
     url: listening(child),
     died: ended(child),
   }))

@@ -502,6 +502,9 @@ describe("Poll mutants", () => {
   ]
 
   it.each(mutants)("kills: %s", (_name, handle) => {
-    expect(programs.some((program) => run(program, handle).violation !== undefined)).toBe(true)
+    // The last program has the fewest states by far.
+    expect([...programs.slice(-1), ...programs].some((program) => run(program, handle).violation !== undefined)).toBe(
+      true,
+    )
   })
 })

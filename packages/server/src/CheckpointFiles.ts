@@ -1,7 +1,7 @@
 /**
  * Stores weight files, either below a directory or in memory. On disk, a file is written under a temporary name,
  * flushed and renamed, so a file under its final name is always complete. Only the user of the process can read them.
- * A file on disk has a checksum, which whoever writes it keeps and whoever reads it passes in.
+ * A file on disk has a checksum: writing returns it, reading expects it.
  *
  * @since 0.1.0
  */

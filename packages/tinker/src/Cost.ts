@@ -1,5 +1,5 @@
 /**
- * What training and sampling cost: prices as data, an estimate before a run, a meter and a budget during it, and a
+ * The cost of training and sampling: prices as data, an estimate before a run, a meter and a budget during it, and a
  * comparison with the server's billing afterwards.
  *
  * Amounts of money are exact: whole picodollars (10⁻¹² USD) as bigint. A price of 0.195 USD per million tokens is 195,000

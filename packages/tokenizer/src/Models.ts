@@ -6,7 +6,7 @@
 import * as Option from "effect/Option"
 
 /**
- * What is known about a model.
+ * Facts about a model.
  *
  * @since 0.1.0
  * @category models

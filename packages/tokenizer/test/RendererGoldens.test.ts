@@ -49,7 +49,7 @@ const differs = (name: Name, key: string, mode: string): string | undefined => {
 }
 
 /** How many renderers share the conversations: all of them for every renderer with `test:all`. */
-const share = process.env["TINKER_TESTS"] === "all" ? 1 : 4
+const share = process.env["TINKER_TESTS"] === "all" ? 1 : 8
 
 type Attempt<A> = Effect.Effect<A, { readonly _tag: string; readonly reason?: string }>
 

@@ -181,7 +181,7 @@ const progress = (completion: Completion): Stream.Stream<Progress, Refusal> =>
         })
         .pipe(
           completion.core.turns.run(completion.owner),
-          // What was drawn before the client left was work, too.
+          // Tokens drawn before the client left count as work, too.
           Effect.onExit((exit) => {
             if (Exit.isSuccess(exit)) return count(completion, drawnIn(exit.value))
             return Exit.isInterrupted(exit) ? count(completion, drawn) : Effect.void

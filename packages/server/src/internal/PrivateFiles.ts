@@ -4,7 +4,7 @@ import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from "node:fs"
 export const fileMode = 0o600
 export const directoryMode = 0o700
 
-/** What a user can do about errors of the system. */
+/** Advice on errors of the operating system. */
 const advice: Readonly<Record<string, string>> = {
   EROFS: "is on a read-only file system",
   EACCES: "cannot be written by this user",

@@ -93,7 +93,7 @@ export interface Future {
   failed: boolean
   size: number
   finished: number | undefined
-  /** What the future has taken of the budget for queued jobs. */
+  /** The bytes that the future has reserved from the budget for queued jobs. */
   queuedBytes: number
 }
 

@@ -18,7 +18,7 @@ const nameOf = (host: string): string =>
     .replace(/\.$/, "")
 
 /**
- * Checks the host that a request is addressed to. An address, unlike a name, cannot be pointed elsewhere by somebody
+ * Checks the host that a request is addressed to. An address, unlike a name, cannot be pointed elsewhere by someone
  * else.
  */
 export const isOwnHost = (host: string | undefined, allowed: ReadonlyArray<string>): boolean => {

@@ -35,7 +35,7 @@ export interface Parts {
 /** The field number of the data. */
 const dataNumber = 3
 
-/** What the bytes of a field contain: the fields of a message, or numbers. Other fields contain nothing to count. */
+/** The contents of a field: the fields of a message, or numbers. Other fields contain nothing to count. */
 type Contents = Shape | "numbers"
 interface Shape extends ReadonlyMap<number, Contents> {}
 

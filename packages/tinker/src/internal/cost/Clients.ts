@@ -274,7 +274,7 @@ export const training = <E>(
       (loss, ...rest) =>
       (batches) =>
         Stream.suspend(() => {
-          /** Of the steps that are underway, oldest first. */
+          /** The reservations of the steps under way, oldest first. */
           const open: Array<{ readonly reservation: Reservation; readonly trained: number }> = []
           const admitted = Stream.mapEffect(batches, (batch) => {
             const trained = passesOf(loss) * countOf(batch)

@@ -1,4 +1,4 @@
-/** What a run will cost, before it starts. */
+/** Estimates the cost of a run before it starts. */
 import * as Either from "effect/Either"
 import type { Kind } from "./Kinds.ts"
 import type { Money } from "./Money.ts"
@@ -84,7 +84,7 @@ export interface RlRun {
 }
 
 /**
- * What a run will cost.
+ * The estimated cost of a run.
  *
  * @since 0.1.0
  * @category estimates
@@ -173,7 +173,7 @@ export const estimateSupervised = (prices: Prices, run: SupervisedRun): Either.E
 export const estimateRl = (prices: Prices, run: RlRun): Either.Either<Estimate, PriceUnknown> => {
   const { answerTokens, cached = 0, observationTokens = 0, promptTokens, turns = 1, updatesPerStep = 1 } = run
   const rollouts = run.steps * run.groupsPerStep * run.rolloutsPerGroup
-  /** What the prompts of later turns have more than those before. */
+  /** The tokens that each later turn adds to its prompt. */
   const added = answerTokens + observationTokens
   const prompts = turns * promptTokens + (added * turns * (turns - 1)) / 2
   const whole = promptTokens + answerTokens + added * (turns - 1)

@@ -1,4 +1,4 @@
-/** What can be done with tokens, and how prices and billing rows name it. */
+/** The kinds of work on tokens, and their names in prices and billing rows. */
 import type * as Billing from "../../protocol/schemas/Billing.ts"
 import type { Tokens } from "./Tokens.ts"
 

@@ -18,7 +18,7 @@ export class Ledger {
     return this.exact + this.atMost
   }
 
-  /** What is spent, or will be for all we know. */
+  /** Money that is spent, or may be. */
   get committed(): bigint {
     return this.spent + this.unconfirmed + this.exact
   }

@@ -1,4 +1,4 @@
-/** What a meter does: it counts what is spent on each model, within a budget. */
+/** A meter counts the spending on each model, within a budget. */
 import * as Context from "effect/Context"
 import type * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
@@ -17,9 +17,9 @@ export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>("effect-t
   "BudgetExceeded",
   {
     limitUsd: Schema.Number,
-    /** What was spent, or may have been. */
+    /** Money that was spent, or may have been. */
     spentUsd: Schema.Number,
-    /** What the operation could have cost. */
+    /** The most that the operation could have cost. */
     nextUsd: Schema.Number,
   },
 ) {
@@ -31,7 +31,7 @@ export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>("effect-t
 }
 
 /**
- * What has been spent so far.
+ * The spending so far.
  *
  * @since 0.1.0
  * @category models
@@ -56,7 +56,7 @@ export interface Spending {
 export interface Question {
   readonly limit: Money
   readonly spent: Money
-  /** What the operation can cost. */
+  /** The most that the operation can cost. */
   readonly next: Money
 }
 
@@ -148,6 +148,6 @@ export class Meter extends Context.Tag("effect-tinker/Cost/Meter")<Meter, Servic
 export interface Options {
   readonly prices: Prices
   readonly budget?: Budget | undefined
-  /** What the run has spent before, if it is continued. */
+  /** The spending of the run before it was continued. */
   readonly spentBefore?: Money | undefined
 }

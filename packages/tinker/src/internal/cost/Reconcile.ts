@@ -30,9 +30,9 @@ export interface Reconciliation {
   readonly isExact: boolean
   /** All kinds of usage of all models, equal or not. */
   readonly rows: ReadonlyArray<Difference>
-  /** What the server charges for the rows, as far as they say. */
+  /** The server's charge for the rows that state one. */
   readonly billed: Money
-  /** What the meter counted, without operations of unknown end. */
+  /** The meter's count, without operations whose outcome is unknown. */
   readonly metered: Money
 }
 

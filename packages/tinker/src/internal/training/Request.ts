@@ -19,7 +19,7 @@ export interface Rendering {
 }
 
 export interface Request<out B = unknown> {
-  /** What its result is. */
+  /** The kind of its result. */
   readonly kind: Kind<B>
   /** In order of preference. */
   readonly renderings: readonly [Rendering, ...ReadonlyArray<Rendering>]

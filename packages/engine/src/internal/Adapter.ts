@@ -82,6 +82,8 @@ export class Adapter {
   first = 0
   second = 0
   steps = 0
+  /** Counts the changes of the weights. */
+  version = 0
 
   constructor(memory: Memory, config: ModelConfig, shape: Shape) {
     this.#memory = memory

@@ -7,6 +7,7 @@
  */
 import * as Either from "effect/Either"
 import * as AdamW from "./AdamW.ts"
+import * as Dimuon from "./Dimuon.ts"
 import { EngineError } from "./EngineError.ts"
 import { Adapter, type Shape } from "./internal/Adapter.ts"
 import * as Checkpoint from "./internal/Checkpoint.ts"
@@ -125,7 +126,11 @@ export interface Engine {
   ) => Result<Float32Array>
   /** Computes losses and adds the gradients to those of the adapter. */
   readonly forwardBackward: (id: string, data: ReadonlyArray<Losses.Datum>, loss: Losses.Loss) => Result<PassResult>
-  /** Updates the weights and clears the gradients. An update that is not finite changes neither weights nor moments. */
+  /**
+   * Updates the weights and clears the gradients. An update that is not finite changes neither weights nor moments.
+   * `type` is `adamw`, which is the default, or `dimuon`, which uses fewer of the parameters; it must be the same in all
+   * steps of an adapter.
+   */
   readonly optimStep: (
     id: string,
     params: AdamW.AdamParams & { readonly type?: string | undefined },
@@ -317,10 +322,17 @@ const over = (model: Model, cache: PrefixCache): Engine => {
     forwardBackward: (id, data, loss) => attempt(() => pass(get(id), data, loss, true)),
     optimStep: (id, params) =>
       attempt(() => {
-        if (params.type !== undefined && params.type !== "adamw")
-          throw fail("Unsupported", `optimizer ${params.type}: only AdamW is supported`)
+        const { type = "adamw" } = params
+        if (type !== "adamw" && type !== "dimuon")
+          throw fail("Unsupported", `optimizer ${type}: only adamw and dimuon are supported`)
         const adapter = get(id)
-        const { gradNorm } = Training.step(model, adapter, AdamW.prepare(params))
+        const { optimizer = type } = adapter
+        if (optimizer !== type) throw fail("InvalidInput", `type: the earlier steps used ${optimizer}, not ${type}`)
+        const { gradNorm } =
+          type === "dimuon"
+            ? Training.dimuon(model, adapter, Dimuon.prepare(params))
+            : Training.adamw(model, adapter, AdamW.prepare(params))
+        adapter.optimizer = type
         changed(adapter)
         return { gradNorm, step: adapter.steps }
       }),

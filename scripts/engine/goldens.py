@@ -1,4 +1,5 @@
-"""Writes goldens of torch and transformers for tiny random models: logits, losses with LoRA gradients, an AdamW run.
+"""Writes goldens of torch and transformers for tiny random models: logits, losses with LoRA gradients, runs of AdamW and
+Dimuon.
 
     scripts/engine/run goldens [--check]     writes packages/engine/test/goldens, or compares without writing
 
@@ -7,6 +8,7 @@ the adapter is not zero, so that every gradient is nonzero.
 """
 
 import json
+import math
 import pathlib
 import sys
 
@@ -97,15 +99,32 @@ def losses(data):
     def clip(r, low=0.8, high=1.2):
         return torch.clamp(r, low, high)
 
+    def gspo(lp, d):
+        log_ratio = (lp.detach() - d["logprobs"])[d["sequence_ratio_mask"] != 0].mean()
+        r = torch.exp(log_ratio + lp - lp.detach())
+        return -torch.minimum(r * d["advantages"], clip(r, 0.95, 1.05) * d["advantages"])
+
     return {
         "cross_entropy": ({}, ["weights"], each(lambda lp, d: -lp * d["weights"])),
         "importance_sampling": ({}, ["logprobs", "advantages"], each(lambda lp, d: -ratio(lp, d) * d["advantages"])),
         "ppo": ({"clip_low_threshold": 0.7, "clip_high_threshold": 1.3}, ["logprobs", "advantages", "weights"],
                 each(lambda lp, d: -d["weights"] * torch.minimum(ratio(lp, d) * d["advantages"], clip(ratio(lp, d), 0.7, 1.3) * d["advantages"]))),
         "cispo": ({}, ["logprobs", "advantages"], each(lambda lp, d: -clip(ratio(lp, d)).detach() * d["advantages"] * lp)),
+        "gspo": ({"clip_low_threshold": 0.95, "clip_high_threshold": 1.05}, ["logprobs", "advantages", "sequence_ratio_mask"], each(gspo)),
         "dro": ({"beta": 0.2}, ["logprobs", "advantages"],
                 each(lambda lp, d: -(lp * d["advantages"] - 0.5 * 0.2 * (lp - d["logprobs"]) ** 2))),
     }
+
+
+def orthogonal(x):
+    """The iteration of Muon, scaled to the norm of an exact factor of a matrix of rank RANK."""
+    wide = x.size(0) > x.size(1)
+    x = x.T if wide else x
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.775 * square + 2.0315 * square @ square) @ x
+    return (x.T if wide else x) * (math.sqrt(RANK) / x.norm())
 
 
 def main():
@@ -138,6 +157,9 @@ def main():
             saved = {"effect_tinker": "effect-tinker-adapter-1", "shape": json.dumps(
                 {"rank": RANK, "alpha": ALPHA, "seed": 0, "trainAttn": True, "trainMlp": True, "trainUnembed": True})}
             save_file(tensors_of(found, lambda p: p), folder / "adapter.safetensors", metadata=saved)
+            for d in data:
+                mask = (torch.rand(len(d["tokens"]), generator=torch.Generator().manual_seed(len(d["tokens"]))) > 0.4).float()
+                d["sequence_ratio_mask"] = mask if mask.any() else torch.ones_like(mask)
             meta["data"] = [{k: v.tolist() for k, v in d.items() if k != "tokens"} for d in data]
             meta["losses"] = {}
             gradients = {}
@@ -163,6 +185,7 @@ def main():
             save_file(gradients, folder / "gradients.safetensors")
 
             parameters = [p for lora in found.values() for p in (lora.a, lora.b)]
+            start = [p.detach().clone() for p in parameters]
             optimizer = torch.optim.AdamW(parameters, lr=1e-2, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.1)
             meta["adamw"] = []
             for _ in range(6):
@@ -173,6 +196,23 @@ def main():
                 optimizer.step()
                 meta["adamw"].append({"loss": value.item(), "norm": norm.item()})
             save_file(tensors_of(found, lambda p: p), folder / "trained.safetensors")
+
+            for p, value in zip(parameters, start):
+                p.data.copy_(value)
+            momenta = [torch.zeros_like(p) for p in parameters]
+            meta["dimuon"] = []
+            for _ in range(6):
+                for p in parameters:
+                    p.grad = None
+                value = losses(data)["cross_entropy"][2](logprobs(model, data))
+                value.backward()
+                norm = torch.nn.utils.clip_grad_norm_(parameters, 20.0)
+                with torch.no_grad():
+                    for p, m in zip(parameters, momenta):
+                        m.mul_(0.9).add_(p.grad, alpha=0.1)
+                        p.sub_(orthogonal(m), alpha=1e-2)
+                meta["dimuon"].append({"loss": value.item(), "norm": norm.item()})
+            save_file(tensors_of(found, lambda p: p), folder / "dimuon.safetensors")
         (folder / "golden.json").write_text(json.dumps(meta) + "\n")
         for extra in ("generation_config.json",):
             (folder / extra).unlink(missing_ok=True)

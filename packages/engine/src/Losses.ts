@@ -59,7 +59,10 @@ export interface Prepared {
   readonly tokens: Int32Array
   readonly targets: Int32Array
   readonly columns: number
-  readonly loss: TokenLoss
+  /** The loss of a token, given the log probabilities of all targets if {@link isOfSequence} is true. */
+  readonly loss: (logprobs: Float32Array) => TokenLoss
+  /** Whether the loss of a token depends on the other tokens, which takes a pass to compute them first. */
+  readonly isOfSequence: boolean
 }
 
 const fail = (reason: EngineError["reason"], problem: string) => new EngineError({ reason, problem })
@@ -161,6 +164,8 @@ interface Definition {
   readonly optional: ReadonlyArray<string>
   readonly config: ReadonlyArray<string>
   readonly make: (get: Get, number: Number_) => TokenLoss
+  /** For losses of a token that depend on the other tokens: replaces `make`, given the log probabilities of all. */
+  readonly ofSequence?: (get: Get, number: Number_, logprobs: Float32Array) => TokenLoss
 }
 
 const at = (values: Float32Array | undefined, index: number, otherwise: number) => values?.[index] ?? otherwise
@@ -175,6 +180,12 @@ const clips = (get: Get, number: Number_) => {
 
 const nothing = { loss: 0, slope: 0 }
 
+/** Returns the gain of each target: its advantage times its weight. */
+const gainsOf = (get: Get) => {
+  const [weights, advantages] = [get("weights"), get("advantages")]
+  return (index: number) => at(weights, index, 1) * at(advantages, index, 0)
+}
+
 /** Defines a loss on the ratio to the probability that a token was sampled with, and on the clipped ratio. */
 const ofRatio = (
   value: (ratio: number, clipped: number, gain: number, logprob: number) => ReturnType<TokenLoss>,
@@ -183,16 +194,33 @@ const ofRatio = (
   optional: ["weights", "clip_low_threshold", "clip_high_threshold"],
   config: ["clip_low_threshold", "clip_high_threshold"],
   make: (get, number) => {
-    const [weights, old, advantages] = [get("weights"), get("logprobs"), get("advantages")]
-    const clip = clips(get, number)
+    const [old, gainOf, clip] = [get("logprobs"), gainsOf(get), clips(get, number)]
     return (logprob, index) => {
-      const gain = at(weights, index, 1) * at(advantages, index, 0)
+      const gain = gainOf(index)
       if (gain === 0) return nothing
       const ratio = Math.exp(logprob - at(old, index, 0))
       return value(ratio, clip(index, ratio), gain, logprob)
     }
   },
 })
+
+const clippedGain: Parameters<typeof ofRatio>[0] = (ratio, clipped, gain) =>
+  ratio * gain <= clipped * gain ? { loss: -ratio * gain, slope: -ratio * gain } : { loss: -clipped * gain, slope: 0 }
+
+/** The geometric mean of the ratios of the tokens in the mask, or without one, of those with a gain. */
+const sequenceRatio = (get: Get, logprobs: Float32Array): number => {
+  const [old, mask, gainOf] = [get("logprobs"), get("sequence_ratio_mask"), gainsOf(get)]
+  let sum = 0
+  let count = 0
+  for (const [index, logprob] of logprobs.entries()) {
+    if ((mask === undefined ? gainOf(index) : mask[index]) === 0) continue
+    sum += logprob - at(old, index, 0)
+    count++
+  }
+  return Math.exp(count === 0 ? 0 : sum / count)
+}
+
+const ppo = ofRatio(clippedGain)
 
 const definitions: Readonly<Record<string, Definition>> = {
   cross_entropy: {
@@ -221,11 +249,15 @@ const definitions: Readonly<Record<string, Definition>> = {
       }
     },
   },
-  ppo: ofRatio((ratio, clipped, gain) =>
-    ratio * gain <= clipped * gain
-      ? { loss: -ratio * gain, slope: -ratio * gain }
-      : { loss: -clipped * gain, slope: 0 },
-  ),
+  ppo,
+  gspo: {
+    ...ppo,
+    optional: [...ppo.optional, "sequence_ratio_mask"],
+    ofSequence: (get, number, logprobs) => {
+      const [ratio, gainOf, clip] = [sequenceRatio(get, logprobs), gainsOf(get), clips(get, number)]
+      return (logprob, index) => clippedGain(ratio, clip(index, ratio), gainOf(index), logprob)
+    },
+  },
   cispo: ofRatio((_, clipped, gain, logprob) => ({ loss: -clipped * gain * logprob, slope: -clipped * gain })),
   dro: {
     required: ["logprobs", "advantages"],
@@ -248,8 +280,8 @@ const definitions: Readonly<Record<string, Definition>> = {
   },
 }
 
-/** Losses of the wire protocol whose definitions at the service are not verified. */
-const unverified = new Set(["gspo", "stable_reinforce"])
+/** Losses of the wire protocol whose definitions are not published. */
+const unpublished = new Set(["stable_reinforce"])
 
 /**
  * The names of all supported losses.
@@ -273,11 +305,8 @@ export const prepare = (
   const definition = Object.hasOwn(definitions, loss.name) ? definitions[loss.name] : undefined
   if (definition === undefined) {
     const known = `Supported losses: ${names.join(", ")}.`
-    if (unverified.has(loss.name))
-      throw fail(
-        "Unsupported",
-        `loss ${loss.name} is not supported because its definition has not been verified. ${known}`,
-      )
+    if (unpublished.has(loss.name))
+      throw fail("Unsupported", `loss ${loss.name} is not supported because its definition is not published. ${known}`)
     if (loss.name === "custom")
       throw fail(
         "Unsupported",
@@ -338,10 +367,18 @@ const prepareDatum = (
     if (bad >= 0) throw fail("InvalidInput", `${path}.${key}[${bad}]: expected a finite number`)
     values.set(key, floats)
   }
+  const get: Get = (key) => values.get(key)
+  const mask = get("sequence_ratio_mask")
+  if (mask?.every((value) => value === 0) === true)
+    throw fail("InvalidInput", `${path}.sequence_ratio_mask: expected at least one value other than 0`)
+  const { make, ofSequence } = definition
+  // Reads the settings even if the loss itself is made later, so that bad ones are reported before anything runs.
+  const one = make(get, number)
   return {
     tokens,
     targets: checkTokens(given.data, limits.vocabSize, `${path}.target_tokens`),
     columns,
-    loss: definition.make((key) => values.get(key), number),
+    loss: ofSequence === undefined ? () => one : (logprobs) => ofSequence(get, number, logprobs),
+    isOfSequence: ofSequence !== undefined,
   }
 }

@@ -17,7 +17,7 @@ export interface SampleRequest {
   readonly prompt: ArrayLike<number>
   /** The number of sequences. Default: 1. */
   readonly samples?: number | undefined
-  /** Default: the remaining context. */
+  /** Default: the remaining context. With 0, the prompt is only scored. */
   readonly maxTokens?: number | undefined
   /** 0 takes the most likely token. Default: 1. */
   readonly temperature?: number | undefined
@@ -150,7 +150,7 @@ export const prepare = (request: SampleRequest, config: ModelConfig, anySeed: ()
   const prompt = checkTokens(request.prompt, config.vocabSize, "prompt")
   if (prompt.length === 0) throw invalid("prompt: expected at least one token")
   const room = config.maxPositions - prompt.length
-  if (room < 1)
+  if (room < (request.maxTokens === 0 ? 0 : 1))
     throw invalid(`prompt: ${prompt.length} tokens leave no room in the model's context of ${config.maxPositions}`)
   const integer = (value: number, name: string, low: number, high: number): number => {
     if (!Number.isSafeInteger(value) || value < low || value > high)
@@ -177,7 +177,7 @@ export const prepare = (request: SampleRequest, config: ModelConfig, anySeed: ()
   return {
     prompt,
     samples: integer(request.samples ?? 1, "samples", 1, 65_536),
-    maxTokens: Math.min(room, integer(request.maxTokens ?? room, "maxTokens", 1, Number.MAX_SAFE_INTEGER)),
+    maxTokens: Math.min(room, integer(request.maxTokens ?? room, "maxTokens", 0, Number.MAX_SAFE_INTEGER)),
     temperature,
     topK,
     topP,

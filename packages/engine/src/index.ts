@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 export * as AdamW from "./AdamW.ts"
+export * as Dimuon from "./Dimuon.ts"
 export * as Engine from "./Engine.ts"
 export * as EngineError from "./EngineError.ts"
 export * as Losses from "./Losses.ts"

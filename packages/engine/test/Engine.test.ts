@@ -166,6 +166,40 @@ describe("adapters", () => {
     expect(reserved[4]).toBe(reserved[0])
   })
 
+  it("an adapter keeps its optimizer, also in a file, and dimuon trains on identically", () => {
+    const train = (engine: Engine.Engine, id: string) => {
+      right(engine.forwardBackward(id, data, loss))
+      return engine.optimStep(id, { type: "dimuon", learningRate: 1e-2 })
+    }
+    const engine = Support.withAdapter(model)
+    right(train(engine, "a"))
+    const file = right(engine.saveAdapter("a", { optimizer: true }))
+    right(engine.loadAdapter("b", file, { optimizer: true }))
+    for (const id of ["a", "b"]) right(train(engine, id))
+    expect(right(engine.saveAdapter("b"))).toEqual(right(engine.saveAdapter("a")))
+    for (const id of ["a", "b"]) {
+      expect(() => right(engine.optimStep(id, { learningRate: 1e-2 }))).toThrow(/earlier steps used dimuon, not adamw/)
+    }
+    right(engine.restoreAdapter("b", file))
+    right(engine.optimStep("b", { learningRate: 1e-2 }))
+    expect(right(engine.adapter("b")).steps).toBe(1)
+  })
+
+  it("an update of dimuon has the learning rate times the square root of the rank as its norm", () => {
+    const engine = Support.withAdapter(model)
+    const before = right(Support.parse(right(engine.saveAdapter("a"))))
+    right(engine.forwardBackward("a", data, loss))
+    right(engine.optimStep("a", { type: "dimuon", learningRate: 0.5 }))
+    const after = right(Support.parse(right(engine.saveAdapter("a"))))
+    const { rank } = right(engine.adapter("a"))
+    expect(after.names.length).toBe(30)
+    for (const name of after.names) {
+      const [from, to] = [before.get(name)!.data, after.get(name)!.data]
+      const norm = Math.sqrt(to.reduce((sum, value, i) => sum + (value - from[i]!) ** 2, 0))
+      expect(norm).toBeCloseTo(0.5 * Math.sqrt(rank), 4)
+    }
+  })
+
   it("saveAdapter and peftConfig write the names, shapes and settings of PEFT", () => {
     const engine = Support.engine(model)
     right(engine.createAdapter("a", { rank: 4, trainUnembed: false }))
@@ -239,7 +273,16 @@ describe("invalid input", () => {
       /97 tokens exceed the model's context of 96/,
     ],
     ["an unknown loss", () => pass(datum([1, 2], good), "nonsense"), /InvalidInput: unknown loss "nonsense".*ppo/],
-    ["the loss gspo", () => pass(datum([1, 2], good), "gspo"), /Unsupported: loss gspo/],
+    [
+      "a mask of zeros for gspo",
+      () => {
+        const ones = { data: [1, 1] }
+        const { target_tokens } = good
+        const inputs = { target_tokens, logprobs: ones, advantages: ones, sequence_ratio_mask: { data: [0, 0] } }
+        return pass(datum([1, 2], inputs), "gspo")
+      },
+      /sequence_ratio_mask: expected at least one/,
+    ],
     [
       "the loss stable_reinforce",
       () => pass(datum([1, 2], good), "stable_reinforce"),
@@ -257,11 +300,8 @@ describe("invalid input", () => {
         ),
       /NotFinite/,
     ],
-    [
-      "the optimizer dimuon",
-      () => rejection(engine.optimStep("a", { type: "dimuon" })),
-      /Unsupported: optimizer dimuon/,
-    ],
+    ["the optimizer sgd", () => rejection(engine.optimStep("a", { type: "sgd" })), /Unsupported: optimizer sgd/],
+    ["dimuon without a learning rate", () => rejection(engine.optimStep("a", { type: "dimuon" })), /learningRate/],
     ["a learning rate of NaN", () => rejection(engine.optimStep("a", { learningRate: NaN })), /learningRate/],
     ["an unknown adapter", () => rejection(engine.forward("x", data, loss)), /NotFound/],
     ["an adapter name in use", () => rejection(engine.createAdapter("a", { rank: 2 })), /already/],
@@ -293,7 +333,8 @@ describe("invalid input", () => {
     ["an empty prompt", () => rejection(engine.sample("a", { prompt: [] })), /prompt: expected at least one token/],
     ["a prompt outside the vocabulary", () => rejection(engine.sample("a", { prompt: [99] })), /prompt\[0\]/],
     ["a prompt that fills the context", () => rejection(engine.sample("a", { prompt: Array(96).fill(1) })), /no room/],
-    ["maxTokens 0", () => rejection(engine.sample("a", { prompt: [1], maxTokens: 0 })), /maxTokens/],
+    ["maxTokens -1", () => rejection(engine.sample("a", { prompt: [1], maxTokens: -1 })), /maxTokens/],
+    ["a cache of -1 bytes", () => rejection(Engine.make(Support.files(model), { prefixCache: -1 })), /prefixCache/],
     ["temperature -1", () => rejection(engine.sample("a", { prompt: [1], temperature: -1 })), /temperature/],
     ["topK 0", () => rejection(engine.sample("a", { prompt: [1], topK: 0 })), /topK/],
     ["topP 2", () => rejection(engine.sample("a", { prompt: [1], topP: 2 })), /topP/],

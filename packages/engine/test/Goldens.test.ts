@@ -78,7 +78,7 @@ describe("goldens of torch", () => {
       }
     }
 
-    for (const key of ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]) {
+    for (const key of ["cross_entropy", "importance_sampling", "ppo", "cispo", "gspo", "dro"]) {
       it(`${name}: loss and gradients of ${key} match torch`, () => {
         const engine = Support.withAdapter(name)
         const { config, inputs } = of.losses[key]!
@@ -126,17 +126,21 @@ describe("goldens of torch", () => {
       compare("custom", engine, sum)
     })
 
-    it(`${name}: six steps of AdamW with decay and clipping match torch`, () => {
+    it.each([
+      ["AdamW with decay and clipping", of.adamw, { weightDecay: 0.1 }, "trained"],
+      ["Dimuon with clipping", of.dimuon, { type: "dimuon" }, "dimuon"],
+    ] as const)(`${name}: six steps of %s match torch`, (_, steps, settings, file_) => {
       const engine = Support.withAdapter(name)
       const data = Support.datums(of, ["weights"])
-      for (const { loss, norm } of of.adamw) {
+      expect(steps.length).toBe(6)
+      for (const { loss, norm } of steps) {
         const { metrics } = Support.right(engine.forwardBackward("a", data, { name: "cross_entropy" }))
         expect(Math.abs(metrics["loss:sum"] / loss - 1)).toBeLessThan(2e-4)
-        const step = Support.right(engine.optimStep("a", { learningRate: 1e-2, weightDecay: 0.1, gradClipNorm: 20 }))
+        const step = Support.right(engine.optimStep("a", { learningRate: 1e-2, gradClipNorm: 20, ...settings }))
         expect(Math.abs(step.gradNorm / norm - 1)).toBeLessThan(2e-3)
       }
       const file = Support.right(engine.saveAdapter("a"))
-      const wanted = Support.tensors(name, "trained")
+      const wanted = Support.tensors(name, file_)
       const got = Support.right(Support.parse(file))
       expect(got.names.length).toBe(30)
       for (const path of got.names) {

@@ -2,6 +2,9 @@ import { describe, expect, it } from "@effect/vitest"
 import { Random } from "@effect-tinker/engine"
 import { Either } from "effect"
 import { draw, largest } from "../src/internal/Draw.js"
+import * as Kernel from "../src/internal/Kernel.js"
+import { Memory } from "../src/internal/Memory.js"
+import { PrefixCache } from "../src/internal/PrefixCache.js"
 import * as Support from "./support/Goldens.ts"
 
 const { right } = Support
@@ -187,6 +190,113 @@ describe("sampling", () => {
     while (!right(other.step())) expect(other.result()).toBeUndefined()
     expect(other.result()).toEqual(right(engine.sample("a", { prompt, maxTokens: 10, seed: 3, stopTokens: [] })))
     expect(engine.memory().used).toBe(used)
+  })
+})
+
+describe("prefix cache", () => {
+  const conversation = [prompt, [...prompt, 3, 9], [...prompt, 3, 9, 27, 1, 5], [4, 8, 15, 7], [50]]
+
+  it.each(["simd", "plain"] as const)("results are the same with and without the cache (%s kernel)", (kernel) => {
+    const [cached, bare] = [undefined, 0].map((prefixCache) => Support.withAdapter(model, { kernel, prefixCache }))
+    const long = Array.from({ length: 70 }, (_, i) => (7 * i) % 60)
+    for (const id of [undefined, "a"]) {
+      for (const start of [...conversation, long, [...long, 1, 2, 3]]) {
+        const request = { prompt: start, samples: 3, maxTokens: 8, seed: 5, stopTokens: [], topkSampleLogprobs: 2 }
+        const first = right(cached!.sample(id, request))
+        expect(first).toEqual(right(bare!.sample(id, request)))
+        expect(right(cached!.sample(id, request))).toEqual(first)
+        const next = { ...request, prompt: [...start, ...first.sequences[1]!.tokens, 2, 3], promptLogprobs: id === "a" }
+        expect(right(cached!.sample(id, next))).toEqual(right(bare!.sample(id, next)))
+      }
+    }
+    expect(bare!.memory().cached).toBe(0)
+    expect(cached!.memory().cached).toBeGreaterThan(0)
+  })
+
+  it("changed weights are not sampled from what was computed before", () => {
+    const made = Support.withAdapter(model)
+    const bare = Support.withAdapter(model, { prefixCache: 0 })
+    const request = { prompt, samples: 2, maxTokens: 6, seed: 5, stopTokens: [] }
+    const both = [made, bare] as const
+    const same = () => {
+      const [one, other] = both.map((engine) => right(engine.sample("a", request)))
+      expect(one).toEqual(other)
+      return one
+    }
+    const before = same()
+    const running = both.map((engine) => right(engine.startSample("a", request)))
+    for (const run of running) right(run.step())
+    for (const engine of both) {
+      const inputs = { target_tokens: { data: [8, 15] }, weights: { data: [1, 1] } }
+      right(engine.forwardBackward("a", [{ tokens: [4, 8], inputs }], { name: "cross_entropy" }))
+      right(engine.optimStep("a", { learningRate: 0.1 }))
+    }
+    // This run began with the old weights, so the cache does not keep it.
+    for (const run of running) while (!right(run.step())) expect(run.result()).toBeUndefined()
+    expect(made.memory().cached).toBe(0)
+    expect(same()).not.toEqual(before)
+    for (const engine of both) right(engine.restoreAdapter("a", Support.bytes(model, "adapter")))
+    expect(same()).toEqual(before)
+  })
+
+  it("the cache keeps recent sequences within its limit, and nothing of a dropped adapter", () => {
+    const room = 20_000
+    const made = Support.withAdapter(model, { prefixCache: room })
+    const { used } = made.memory()
+    for (let i = 0; i < 40; i++) {
+      right(made.sample("a", { prompt: [i, ...prompt], samples: 2, maxTokens: 6, seed: i, stopTokens: [] }))
+      expect(made.memory().cached).toBeLessThanOrEqual(room)
+      expect(made.memory().used).toBe(used)
+    }
+    expect(made.memory().cached).toBeGreaterThan(room / 2)
+    right(made.dropAdapter("a"))
+    expect(made.memory().cached).toBe(0)
+  })
+
+  it("load fills a block with the longest beginning that is known", () => {
+    const memory = new Memory(Kernel.make("plain")!)
+    const cache = new PrefixCache(memory, engine.config, 2 ** 20)
+    const wide = engine.config.kvHeads * engine.config.headDim
+    const block = (room: number, value: number) => {
+      const size = engine.config.layers * room * wide
+      const made = { keys: memory.alloc(size), values: memory.alloc(size), room }
+      memory.floats.fill(value, made.keys, made.keys + size)
+      memory.floats.fill(value, made.values, made.values + size)
+      return made
+    }
+    cache.store(undefined, 0, Int32Array.of(1, 2, 3, 4), block(6, 1))
+    cache.store(undefined, 0, Int32Array.of(1, 2, 5), block(3, 2))
+    const into = block(8, 0)
+    expect(cache.load(undefined, Int32Array.of(1, 2, 5, 6, 7), 4, into)).toBe(3)
+    const last = (engine.config.layers * wide - 1) * 8
+    expect([...memory.floats.subarray(into.keys + last, into.keys + last + 8)]).toEqual([2, 2, 2, 0, 0, 0, 0, 0])
+    expect(cache.load(undefined, Int32Array.of(1, 2, 3, 4), 3, into)).toBe(3)
+    expect([...memory.floats.subarray(into.keys + last, into.keys + last + 8)]).toEqual([1, 1, 1, 0, 0, 0, 0, 0])
+    expect(cache.load(undefined, Int32Array.of(2, 2), 1, into)).toBe(0)
+    const { bytes } = cache
+    // The longer sequence replaces its beginning, and a beginning of a known one is not kept again.
+    cache.store(undefined, 0, Int32Array.of(1, 2, 3, 4, 5), block(5, 3))
+    cache.store(undefined, 0, Int32Array.of(1, 2), block(2, 4))
+    expect(cache.bytes).toBe((bytes / 7) * 8)
+  })
+})
+
+describe("max tokens", () => {
+  it("0 scores the prompt and samples nothing, up to the whole context", () => {
+    const scored = right(engine.sample("a", { prompt, samples: 2, maxTokens: 0, promptLogprobs: true }))
+    const sampled = right(engine.sample("a", { prompt, maxTokens: 1, seed: 1, promptLogprobs: true }))
+    expect(scored.promptLogprobs).toEqual(sampled.promptLogprobs)
+    expect(scored.sequences).toEqual(
+      Array.from({ length: 2 }, () => ({
+        tokens: new Int32Array(0),
+        logprobs: new Float32Array(0),
+        stopReason: "length",
+        topk: undefined,
+      })),
+    )
+    const whole = Array.from({ length: engine.config.maxPositions }, (_, i) => i % 60)
+    expect(right(engine.sample("a", { prompt: whole, maxTokens: 0 })).sequences[0]!.stopReason).toBe("length")
+    expect(() => right(engine.sample("a", { prompt: whole, maxTokens: 1 }))).toThrow(/no room/)
   })
 })
 

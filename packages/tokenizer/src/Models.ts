@@ -64,6 +64,14 @@ export const version = "0.5.8"
  */
 export const local = "effect-tinker/valley-1.5m"
 
+/**
+ * The name of the model with tools that ships with `@effect-tinker/engine`.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const localTools = "effect-tinker/valley-tools-1.5m"
+
 const roleColon = ["role_colon"]
 const llama3 = ["llama3"]
 const qwen3 = ["qwen3", "qwen3_disable_thinking"]
@@ -411,6 +419,15 @@ export const table: Readonly<Record<string, Facts>> = {
     unembed: 1184,
     contextLength: 1024,
     learningRate: 8e-3,
+  },
+  [localTools]: {
+    renderers: ["valley_tools"],
+    hiddenSize: 160,
+    mlp: 9120,
+    attention: 5120,
+    unembed: 1184,
+    contextLength: 1024,
+    learningRate: 4e-3,
   },
 }
 

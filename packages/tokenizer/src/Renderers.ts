@@ -24,6 +24,7 @@ import * as Qwen3Vl from "./renderers/Qwen3Vl.ts"
 import * as RoleColon from "./renderers/RoleColon.ts"
 import * as Tml from "./renderers/Tml.ts"
 import * as Valley from "./renderers/Valley.ts"
+import * as ValleyTools from "./renderers/ValleyTools.ts"
 import type * as Tokenizer from "./Tokenizer.ts"
 import { TokenizerBackend } from "./TokenizerBackend.ts"
 import type { TokenizerError } from "./TokenizerError.ts"
@@ -105,6 +106,7 @@ const makers = {
   gpt_oss_high_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "high" }),
   tml_v0: (tokenizer) => Tml.make(tokenizer),
   valley: (tokenizer) => Valley.make(tokenizer),
+  valley_tools: (tokenizer) => ValleyTools.make(tokenizer),
 } satisfies Record<string, Make>
 
 /**
@@ -278,6 +280,13 @@ export const load = (
     return { model: known, tokenizer, renderer: yield* forModel(model, tokenizer) }
   })
 
+function shipped(name: string, files: TokenizerFiles.TokenizerFiles) {
+  return Effect.gen(function* () {
+    const tokenizer = yield* (yield* TokenizerBackend).make(files)
+    return { model: yield* found(name), tokenizer, renderer: yield* forModel(name, tokenizer) } satisfies Loaded
+  })
+}
+
 /**
  * Loads the model that ships with `@effect-tinker/engine`: its facts, its tokenizer and its renderer. Needs no files and
  * no network.
@@ -303,8 +312,18 @@ export const load = (
  * @since 0.1.0
  * @category constructors
  */
-export const local: Effect.Effect<Loaded, RendererError | TokenizerError, TokenizerBackend> = Effect.gen(function* () {
-  const model = yield* found(Models.local)
-  const tokenizer = yield* (yield* TokenizerBackend).make(TokenizerFiles.local)
-  return { model, tokenizer, renderer: yield* Valley.make(tokenizer) }
-})
+export const local: Effect.Effect<Loaded, RendererError | TokenizerError, TokenizerBackend> = shipped(
+  Models.local,
+  TokenizerFiles.local,
+)
+
+/**
+ * Loads the model with tools that ships with `@effect-tinker/engine`, as {@link local}.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const localTools: Effect.Effect<Loaded, RendererError | TokenizerError, TokenizerBackend> = shipped(
+  Models.localTools,
+  TokenizerFiles.localTools,
+)

@@ -8,6 +8,7 @@ import * as Path from "@effect/platform/Path"
 import type { PlatformError } from "@effect/platform/Error"
 import * as Effect from "effect/Effect"
 import * as Valley from "./internal/Valley.ts"
+import * as ValleyTools from "./internal/ValleyTools.ts"
 import * as Models from "./Models.ts"
 import * as Tiktoken from "./Tiktoken.ts"
 import { TokenizerError } from "./TokenizerError.ts"
@@ -51,6 +52,18 @@ export const fileNames = {
  * @category constants
  */
 export const local: TokenizerFiles = { name: Models.local, tokenizer: Valley.tokenizer, config: Valley.config }
+
+/**
+ * The files of the tokenizer of the model with tools that ships with `@effect-tinker/engine`.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const localTools: TokenizerFiles = {
+  name: Models.localTools,
+  tokenizer: ValleyTools.tokenizer,
+  config: ValleyTools.config,
+}
 
 /** The file of tokenizers that are converted, instead of `tokenizer.json`. */
 const ranksFile = "tiktoken.model"

@@ -14,7 +14,11 @@ import * as RendererGoldens from "./support/RendererGoldens.ts"
 
 describe("Renderers", () => {
   it("Renderers.table recommends the same renderers as the reference", () => {
-    expect(Renderers.table.models).toEqual({ ...RendererGoldens.models, [Models.local]: ["valley"] })
+    expect(Renderers.table.models).toEqual({
+      ...RendererGoldens.models,
+      [Models.local]: ["valley"],
+      [Models.localTools]: ["valley_tools"],
+    })
     expect(Object.keys(RendererGoldens.models).length).toBe(44)
     expect(Renderers.table.version).toBe("0.5.8")
   })
@@ -39,7 +43,7 @@ describe("Renderers", () => {
   it("Renderers.names has every name of the reference", () => {
     const named = Object.values(RendererGoldens.models).flat()
     expect(named.filter((name) => !(Renderers.names as ReadonlyArray<string>).includes(name))).toEqual([])
-    expect(Renderers.names.filter((name) => name !== "valley").length).toBe(44)
+    expect(Renderers.names.filter((name) => !name.startsWith("valley")).length).toBe(44)
   })
 
   it("Models.find knows the facts of every model", () => {
@@ -77,11 +81,79 @@ describe("Renderers", () => {
     }).pipe(Effect.provide(TokenizerBackend.layer)),
   )
 
-  it("TokenizerFiles.local equals the files of the engine", () => {
+  it.effect("Renderers.localTools equals the chat template of the local model with tools", () =>
+    Effect.gen(function* () {
+      const { model, renderer, tokenizer } = yield* Renderers.localTools
+      expect(model).toMatchObject({ name: Models.localTools, contextLength: 1024, isChat: true })
+      const template = yield* ChatTemplate.fromTokenizer(tokenizer)
+      const tools = [
+        {
+          name: "weather",
+          description: "Returns the temperature in a town.",
+          parameters: { type: "object", properties: { town: { type: "string" } } },
+        },
+        {
+          name: "add",
+          description: "Adds two numbers.",
+          parameters: { type: "object", properties: { a: { type: "number" }, b: { type: "number" } } },
+        },
+        { name: "now", description: "Returns the time.", parameters: {} },
+      ]
+      const calls = [
+        { name: "weather", arguments: '{"town": "Arlen"}' },
+        { name: "add", arguments: '{"a": 1, "b": 2}' },
+      ]
+      const said = [
+        Message.user("How warm is it in Arlen?"),
+        Message.assistant([Message.thinking("I use weather for Arlen."), Message.text("")], { toolCalls: calls }),
+        { role: "tool", content: '{"degrees":21}' },
+        { role: "tool", content: "3" },
+        Message.assistant("It is 21 degrees in Arlen."),
+      ]
+      const json = said.map(({ content, role, toolCalls }: Message.Message) => ({
+        role,
+        content: Message.textOf({ content }),
+        ...(Message.thinkingOf({ content }) !== "" && { reasoning_content: Message.thinkingOf({ content }) }),
+        ...(toolCalls !== undefined && {
+          tool_calls: toolCalls.map((call) => ({
+            type: "function",
+            function: { name: call.name, arguments: JSON.parse(call.arguments) },
+          })),
+        }),
+      }))
+      const declared = tools.map((tool) => ({ type: "function", function: tool }))
+      for (const instructions of ["", "Think first."]) {
+        const system = instructions === "" ? [] : [{ role: "system", content: instructions }]
+        const whole = yield* renderer.supervisedExample([...(yield* renderer.toolPrefix(tools, instructions)), ...said])
+        const tokens = whole.modelInput.chunks.flatMap((chunk) =>
+          chunk.type === "encoded_text" ? [...chunk.tokens] : [],
+        )
+        const text = yield* template.render({ messages: [...system, ...json], tools: declared })
+        expect(`${yield* tokenizer.decode(tokens)}\n`).toBe(text)
+        expect(tokens).toEqual([...(yield* tokenizer.encode(text.slice(0, -1), { addSpecialTokens: false }))])
+      }
+      const answer =
+        '<think>\nI add.\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call><|end|>'
+      const parsed = yield* renderer.parse(yield* tokenizer.encode(answer, { addSpecialTokens: false }))
+      expect(parsed).toEqual({
+        message: Message.assistant([Message.thinking("I add.")], { toolCalls: [calls[1]!] }),
+        termination: "stop_sequence",
+      })
+      expect(yield* renderer.toolPrefix([], "")).toEqual([])
+      expect(
+        yield* Effect.flip(renderer.generationPrompt([{ ...said[1]!, toolCalls: [{ name: "add", arguments: "{" }] }])),
+      ).toMatchObject({ path: "messages[0].toolCalls[0].arguments" })
+    }).pipe(Effect.provide(TokenizerBackend.layer)),
+  )
+
+  it.each([
+    ["model", TokenizerFiles.local],
+    ["model-tools", TokenizerFiles.localTools],
+  ])("the tokenizer of the engine's %s equals its files", (directory, files) => {
     const file = (name: string): unknown =>
-      JSON.parse(readFileSync(new URL(`../../engine/model/${name}`, import.meta.url), "utf8"))
-    expect(JSON.parse(TokenizerFiles.local.tokenizer)).toEqual(file("tokenizer.json"))
-    expect(JSON.parse(TokenizerFiles.local.config ?? "")).toEqual(file("tokenizer_config.json"))
+      JSON.parse(readFileSync(new URL(`../../engine/${directory}/${name}`, import.meta.url), "utf8"))
+    expect(JSON.parse(files.tokenizer)).toEqual(file("tokenizer.json"))
+    expect(JSON.parse(files.config ?? "")).toEqual(file("tokenizer_config.json"))
   })
 
   it.effect("Renderers reports unknown renderers and unknown models", () =>

@@ -82,6 +82,10 @@ export class Adapter {
   first = 0
   second = 0
   steps = 0
+  /** The optimizer of all steps, chosen by the first one. */
+  optimizer: "adamw" | "dimuon" | undefined
+  /** Counts the changes of the weights. */
+  version = 0
 
   constructor(memory: Memory, config: ModelConfig, shape: Shape) {
     this.#memory = memory

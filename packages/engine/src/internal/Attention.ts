@@ -81,6 +81,55 @@ export const forward = (
 }
 
 /**
+ * Computes attention of `rows` queries that follow `start` positions, over `start + rows` cached ones of a layer: keys
+ * [kvHead][headDim][room] and values [room][kvHeads x headDim].
+ */
+export const overCache = (
+  memory: Memory,
+  config: ModelConfig,
+  { keys, room, values }: { readonly keys: number; readonly values: number; readonly room: number },
+  start: number,
+  rows: number,
+  q: number,
+  out: number,
+): void => {
+  const { kernel } = memory
+  const { headDim, heads, kvHeads } = config
+  const queries = heads * headDim
+  const keysWide = kvHeads * headDim
+  const factor = 1 / Math.sqrt(headDim)
+  memory.scope((alloc) => {
+    const scores = alloc(block * room)
+    const panel = alloc(8 * Math.max(headDim, room))
+    for (let head = 0; head < heads; head++) {
+      const kv = Math.floor((head * kvHeads) / heads)
+      const key = keys + kv * headDim * room
+      for (let row = 0; row < rows; row += block) {
+        const some = Math.min(block, rows - row)
+        const width = start + row + some
+        const query = (row * heads + head) * headDim
+        kernel.gemm(some, width, headDim, q + query, queries, 1, key, room, scores, room, 0, panel)
+        kernel.causalSoftmax(some, width, scores, room, start + row + 1, factor)
+        kernel.gemm(
+          some,
+          headDim,
+          width,
+          scores,
+          room,
+          1,
+          values + kv * headDim,
+          keysWide,
+          out + query,
+          queries,
+          0,
+          panel,
+        )
+      }
+    }
+  })
+}
+
+/**
  * Computes dq, dk and dv from `dOut`. Recomputes the scores, because storing them takes memory quadratic in the length.
  */
 export const backward = (

@@ -44,7 +44,12 @@ export const save = (memory: Memory, adapter: Adapter, optimizer: boolean): Uint
     put("optimizer.exp_avg_sq.", adapter.second)
   }
   const shape = JSON.stringify(adapter.shape)
-  return Safetensors.write(tensors, { effect_tinker: format, shape, ...(optimizer && { step: String(adapter.steps) }) })
+  const kind = adapter.optimizer
+  return Safetensors.write(tensors, {
+    effect_tinker: format,
+    shape,
+    ...(optimizer && { step: String(adapter.steps), ...(kind !== undefined && { optimizer: kind }) }),
+  })
 }
 
 const invalid = (problem: string) => new EngineError({ reason: "InvalidInput", problem: `adapter file: ${problem}` })
@@ -67,6 +72,8 @@ export const open = (bytes: Uint8Array): { readonly file: Safetensors.Safetensor
 export const restore = (memory: Memory, adapter: Adapter, file: Safetensors.Safetensors, optimizer: boolean): void => {
   const steps = Number(file.metadata["step"])
   if (optimizer && !Number.isSafeInteger(steps)) throw invalid("no optimizer state")
+  const kind = optimizer ? file.metadata["optimizer"] : undefined
+  if (kind !== undefined && kind !== "adamw" && kind !== "dimuon") throw invalid(`unknown optimizer ${kind}`)
   const prefixes = optimizer ? ["", "optimizer.exp_avg.", "optimizer.exp_avg_sq."] : [""]
   const found = new Map<string, Safetensors.Tensor>()
   for (const prefix of prefixes) {
@@ -95,6 +102,7 @@ export const restore = (memory: Memory, adapter: Adapter, file: Safetensors.Safe
     }
     adapter.steps = 0
   }
+  adapter.optimizer = kind
   adapter.zeroGradients()
 }
 

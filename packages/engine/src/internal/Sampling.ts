@@ -2,7 +2,9 @@
 import * as Random from "../Random.ts"
 import type { Prepared, SampleResult, Sequence, Topk } from "../Sampler.ts"
 import type { Adapter } from "./Adapter.ts"
+import * as Attention from "./Attention.ts"
 import { draw, largest } from "./Draw.ts"
+import type { PrefixCache } from "./PrefixCache.ts"
 import * as Projection from "./Projection.ts"
 import * as Transformer from "./Transformer.ts"
 
@@ -40,6 +42,7 @@ const table = (rows: ReadonlyArray<Row["topk"][number] | undefined>, k: number):
 /** Samples step by step and returns the result. Frees all memory at the end, also if it is closed early. */
 export function* sample(
   model: Transformer.Model,
+  cache: PrefixCache,
   adapter: Adapter | undefined,
   request: Prepared,
 ): Generator<{ readonly done: number; readonly tokens: number }, SampleResult, void> {
@@ -50,6 +53,7 @@ export function* sample(
   const { length } = prompt
   const room = length + request.maxTokens
   const cacheSize = layers * room * keysWide
+  const version = adapter?.version ?? 0
   const promptKeys = memory.alloc(cacheSize)
   const promptValues = memory.alloc(cacheSize)
   const held = new Set([promptKeys, promptValues])
@@ -113,14 +117,23 @@ export function* sample(
   }
 
   try {
+    const block = { keys: promptKeys, values: promptValues, room }
+    // The logits of a prompt token need its own row, the first token to sample that of the last one.
+    const known = all ? 0 : cache.load(adapter, prompt, length - 1, block)
+    const fresh = length - known
     memory.scope((alloc) => {
-      const positions = alloc(length)
-      for (let p = 0; p < length; p++) memory.ints[positions + p] = p
-      const batch = { rows: length, tokens: prompt, positions, sequences: [{ start: 0, length }] }
+      const positions = alloc(fresh)
+      for (let p = 0; p < fresh; p++) memory.ints[positions + p] = known + p
+      const batch = { rows: fresh, tokens: prompt.subarray(known), positions, sequences: [{ start: 0, length: fresh }] }
       Transformer.pass(model, adapter, batch, {
         train: false,
-        onlyRows: all ? undefined : Int32Array.of(length - 1),
-        onKeys: (layer, k, v) => store(promptKeys, promptValues, layer, 0, length, k, v),
+        onlyRows: all ? undefined : Int32Array.of(fresh - 1),
+        attend: (layer, q, k, v, out) => {
+          store(promptKeys, promptValues, layer, known, fresh, k, v)
+          const at = layer * room * keysWide
+          const cached = { keys: promptKeys + at, values: promptValues + at, room }
+          Attention.overCache(memory, config, cached, known, fresh, q, out)
+        },
         visit: (first, some, logits, _, stats) => {
           for (let r = 0; r < some; r++) {
             const { floats } = memory
@@ -137,6 +150,7 @@ export function* sample(
         },
       })
     })
+    cache.store(adapter, version, prompt, block)
 
     for (let begin = 0; begin < request.samples; begin += maxRows) {
       const rows = Array.from({ length: Math.min(maxRows, request.samples - begin) }, (_, i): Row => {
@@ -148,7 +162,10 @@ export function* sample(
         const random = Random.make(request.seed, begin + i)
         return { index: begin + i, random, tokens: [], logprobs: [], topk: [], keys, values, stopped: undefined }
       })
-      for (const row of rows) accept(row, last, lastLse)
+      for (const row of rows) {
+        if (request.maxTokens === 0) row.stopped = "length"
+        else accept(row, last, lastLse)
+      }
       for (;;) {
         const active = rows.filter(({ stopped }) => stopped === undefined)
         if (active.length === 0) break
@@ -156,6 +173,9 @@ export function* sample(
         yield { done: sequences.length, tokens: rows.reduce((sum, { tokens }) => sum + tokens.length, 0) }
       }
       for (const row of rows) {
+        // The last token has no keys and values yet.
+        const seen = Int32Array.of(...prompt, ...row.tokens.slice(0, -1))
+        cache.store(adapter, version, seen, { keys: row.keys, values: row.values, room })
         for (const block of [row.keys, row.values]) {
           memory.free(block)
           held.delete(block)

@@ -1,9 +1,11 @@
 /** Runs passes over data, packed into parts of limited size. */
 import { EngineError } from "../EngineError.ts"
-import type { Prepared } from "../Losses.ts"
+import type { Prepared, TokenLoss } from "../Losses.ts"
 import type * as AdamW from "../AdamW.ts"
+import type * as Dimuon from "../Dimuon.ts"
 import type { Adapter } from "./Adapter.ts"
 import type { Memory } from "./Memory.ts"
+import * as Orthogonal from "./Orthogonal.ts"
 import { type Model, pass } from "./Transformer.ts"
 
 /** The output of one datum, with `columns` values per token. */
@@ -35,6 +37,8 @@ const parts = (data: ReadonlyArray<Prepared>): ReadonlyArray<ReadonlyArray<numbe
   return all
 }
 
+const unrated: TokenLoss = () => ({ loss: 0, slope: 0 })
+
 export const run = (
   model: Model,
   adapter: Adapter | undefined,
@@ -49,12 +53,22 @@ export const run = (
     logprobs: new Float32Array(targets.length),
     elementwiseLoss: new Float32Array(targets.length),
   }))
+  const known = data.some(({ isOfSequence }) => isOfSequence)
+    ? run(
+        model,
+        adapter,
+        data.map((datum) => ({ ...datum, isOfSequence: false, loss: () => unrated })),
+        false,
+      ).outputs
+    : outputs
+  const losses = data.map(({ loss }, index) => loss(known[index]?.logprobs ?? new Float32Array()))
   let total = 0
   for (const part of parts(data)) {
     const chosen = part.flatMap((index) => {
       const datum = data[index]
       const output = outputs[index]
-      return datum === undefined || output === undefined ? [] : [{ datum, output }]
+      const loss = losses[index]
+      return datum === undefined || output === undefined || loss === undefined ? [] : [{ datum, output, loss }]
     })
     const rows = chosen.reduce((sum, { datum }) => sum + datum.tokens.length, 0)
     memory.scope((alloc) => {
@@ -84,7 +98,7 @@ export const run = (
               const one = chosen[which]
               const sequence = sequences[which]
               if (one === undefined || sequence === undefined) continue
-              const { columns, loss, targets } = one.datum
+              const { columns, targets } = one.datum
               const most = floats[stats + 2 * r] ?? 0
               const sum = floats[stats + 2 * r + 1] ?? 0
               const lse = most + Math.log(sum)
@@ -93,7 +107,7 @@ export const run = (
               const found: Array<number> = []
               for (let k = 0; k < columns; k++) {
                 const logprob = (floats[logits + r * vocabSize + (targets[at + k] ?? 0)] ?? 0) - lse
-                const value = loss(logprob, at + k)
+                const value = one.loss(logprob, at + k)
                 one.output.logprobs[at + k] = logprob
                 one.output.elementwiseLoss[at + k] = value.loss
                 total += value.loss
@@ -151,12 +165,13 @@ export const logits = (
   return found
 }
 
-export const step = (
+/** Applies an update to the weights and clears the gradients, or leaves everything else unchanged if it is not finite. */
+const step = (
   { memory }: Pick<Model, "memory">,
   adapter: Adapter,
-  params: ReturnType<typeof AdamW.prepare>,
+  gradClipNorm: number,
+  update: (clip: number) => void,
 ): { readonly gradNorm: number } => {
-  const { beta1, beta2, eps, gradClipNorm, learningRate, weightDecay } = params
   adapter.ensureGradients()
   adapter.ensureMoments()
   const { kernel } = memory
@@ -170,26 +185,8 @@ export const step = (
     })
   }
   const before = stateOf(memory, adapter)
-  const clip = gradClipNorm > 0 ? Math.min(1, gradClipNorm / (gradNorm + 1e-6)) : 1
   adapter.steps += 1
-  const rate = learningRate / (1 - beta1 ** adapter.steps)
-  const correction = Math.sqrt(1 - beta2 ** adapter.steps)
-  kernel.adamw(
-    size,
-    adapter.parameters,
-    adapter.gradients,
-    adapter.first,
-    adapter.second,
-    clip,
-    1 - learningRate * weightDecay,
-    beta1,
-    1 - beta1,
-    beta2,
-    1 - beta2,
-    rate,
-    correction,
-    eps,
-  )
+  update(gradClipNorm > 0 ? Math.min(1, gradClipNorm / (gradNorm + 1e-6)) : 1)
   adapter.zeroGradients()
   if (!isFinite(memory, adapter)) {
     restoreState(memory, adapter, before)
@@ -200,6 +197,50 @@ export const step = (
   }
   return { gradNorm }
 }
+
+export const adamw = (
+  model: Pick<Model, "memory">,
+  adapter: Adapter,
+  { beta1, beta2, eps, gradClipNorm, learningRate, weightDecay }: ReturnType<typeof AdamW.prepare>,
+): { readonly gradNorm: number } =>
+  step(model, adapter, gradClipNorm, (clip) => {
+    const rate = learningRate / (1 - beta1 ** adapter.steps)
+    const correction = Math.sqrt(1 - beta2 ** adapter.steps)
+    model.memory.kernel.adamw(
+      adapter.layout.size,
+      adapter.parameters,
+      adapter.gradients,
+      adapter.first,
+      adapter.second,
+      clip,
+      1 - learningRate * weightDecay,
+      beta1,
+      1 - beta1,
+      beta2,
+      1 - beta2,
+      rate,
+      correction,
+      eps,
+    )
+  })
+
+export const dimuon = (
+  model: Pick<Model, "memory">,
+  adapter: Adapter,
+  { beta1, gradClipNorm, learningRate }: ReturnType<typeof Dimuon.prepare>,
+): { readonly gradNorm: number } =>
+  step(model, adapter, gradClipNorm, (clip) => {
+    const { first, gradients, layout, parameters, shape } = adapter
+    const { kernel } = model.memory
+    kernel.scale(layout.size, gradients, clip * (1 - beta1))
+    kernel.scale(layout.size, first, beta1)
+    kernel.add(layout.size, gradients, first)
+    const norm = -learningRate * Math.sqrt(shape.rank)
+    for (const { a, b, inputs, outputs } of layout.pairs) {
+      Orthogonal.addFactor(model.memory, { rows: inputs, columns: shape.rank }, first + a, parameters + a, norm)
+      Orthogonal.addFactor(model.memory, { rows: shape.rank, columns: outputs }, first + b, parameters + b, norm)
+    }
+  })
 
 interface State {
   readonly steps: number

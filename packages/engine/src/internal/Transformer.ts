@@ -203,7 +203,8 @@ export const pass = (
     readonly visit: Visit
     readonly train: boolean
     readonly onlyRows?: Int32Array | undefined
-    readonly onKeys?: ((layer: number, k: number, v: number) => void) | undefined
+    /** Default: attention within the sequences of the batch. */
+    readonly attend?: Attend | undefined
   },
 ): void => {
   const { config, memory, weights } = model
@@ -215,14 +216,13 @@ export const pass = (
     embed(model, batch.tokens, x)
     const train = options.train && adapter !== undefined
     const layers: Array<Saved> = []
+    const attend: Attend =
+      options.attend ?? ((_, q, k, v, out) => Attention.forward(memory, config, batch.sequences, q, k, v, out))
     for (let index = 0; index < config.layers; index++) {
       const before = layers.at(-1)
       const s = before === undefined || train ? saved(model, rows, alloc) : before
       layers.push(s)
-      layerForward(model, adapter, index, rows, batch.positions, x, s, (layer, q, k, v, out) => {
-        Attention.forward(memory, config, batch.sequences, q, k, v, out)
-        options.onKeys?.(layer, k, v)
-      })
+      layerForward(model, adapter, index, rows, batch.positions, x, s, attend)
     }
     const normed = alloc(rows * hiddenSize)
     const inverse = alloc(rows)

@@ -23,6 +23,7 @@ export interface Golden {
     >
   >
   readonly adamw: ReadonlyArray<{ readonly loss: number; readonly norm: number }>
+  readonly dimuon: ReadonlyArray<{ readonly loss: number; readonly norm: number }>
 }
 
 export const golden = (model: string): Golden => JSON.parse(readFileSync(`${folder(model)}/golden.json`, "utf8"))

@@ -64,14 +64,14 @@ const others = {
   gpt_oss_high_reasoning: (tokenizer) => GptOss.make(tokenizer, { reasoningEffort: "high", currentDate }),
 } satisfies Record<string, Make>
 
-export type Name = Exclude<Renderers.Name, "valley"> | keyof typeof others
+export type Name = Exclude<Renderers.Name, "valley" | "valley_tools"> | keyof typeof others
 
 const isOther = (name: Name): name is keyof typeof others => Object.hasOwn(others, name)
 
-/** The reference does not know the local model. */
+/** The reference does not know the local models. */
 export const names: ReadonlyArray<Name> = [
   ...new Set([...Renderers.names, ...(Object.keys(others) as ReadonlyArray<keyof typeof others>)]),
-].filter((name) => name !== "valley")
+].filter((name) => name !== "valley" && name !== "valley_tools")
 
 export const make = (name: Name, tokenizer: Service) =>
   isOther(name) ? others[name](tokenizer) : Renderers.byName(name, tokenizer)

@@ -1,98 +1,20 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
 import { Decisions, Evaluate, RunStore, Table } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Either, Exit, Layer, Option, Stream } from "effect"
-import { ModelInput, type SamplingClient, ServiceClient, TensorData } from "effect-tinker"
+import { Chunk, Effect, Either, Option, Stream } from "effect"
+import { ModelInput, TensorData } from "effect-tinker"
 import { renderer as letters, sampler } from "./support/Answers.ts"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { expectClose, expectCloseMetrics, golden } from "./support/Goldens.ts"
 import { weights } from "./support/Rollouts.ts"
-import { conversations } from "./support/Sailor.ts"
+import { decisions } from "./support/Sailor.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
-
 const choices = ["numbers", "words"]
-const examples: ReadonlyArray<Decisions.Example> = conversations(24).flatMap(({ messages: [question] }, index) =>
-  question === undefined ? [] : [{ question: Message.textOf(question), label: index % 2 === 0 ? "numbers" : "words" }],
-)
-
-describe("Decisions on the local model", () => {
-  it.live("training raises the accuracy and lowers the log loss of held-out decisions", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const data = yield* Table.fromArray(examples, { name: "tasks" })
-      const events = Chunk.toReadonlyArray(
-        yield* Decisions.train({
-          config: {
-            model: ModelFiles.shippedName,
-            rank: 8,
-            choices,
-            epochs: 8,
-            batchSize: 8,
-            learningRate: 4e-3,
-            heldOut: 8,
-            evaluateEverySteps: 100,
-            checkpoints: { everySteps: 0 },
-          },
-          renderer,
-          data,
-        }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
-      )
-      const [before, after] = events.flatMap((event) => (event._tag === "Evaluation" ? [event.metrics] : []))
-      expect(Object.keys(before ?? {}).toSorted()).toEqual([
-        "test/accuracy",
-        "test/brier",
-        "test/calibration_error",
-        "test/log_loss",
-      ])
-      expect(before?.["test/accuracy"]).toBeLessThan(0.6)
-      expect(after?.["test/accuracy"]).toBe(1)
-      expect(after?.["test/log_loss"]).toBeLessThan(0.2)
-      expect(after?.["test/calibration_error"]).toBeLessThan(0.2)
-      expect(events.find(({ _tag }) => _tag === "Sample")).toMatchObject({
-        tokens: [{ text: expect.stringMatching(/^numbers [\d.]+%, words [\d.]+%$/) }],
-      })
-    }).pipe(Effect.provide(local)),
-  )
-
-  it.live("one request gives the probabilities that asking for each label would give", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const service = yield* ServiceClient.ServiceClient
-      const model = yield* service.createSamplingClient({ baseModel: ModelFiles.shippedName })
-      const requests: Array<SamplingClient.Request> = []
-      const counting: SamplingClient.Service = {
-        ...model,
-        sample: (request, options) => {
-          requests.push(request)
-          return model.sample(request, options)
-        },
-      }
-      const rendered = yield* Decisions.renderer(renderer).render({
-        question: "What is a cat?",
-        choices: ["an animal that has four legs", "a fruit", { label: "unknown", id: "?" }],
-      })
-      const found = yield* Decisions.probabilities(counting, rendered)
-      expect(requests).toHaveLength(1)
-      expect(found.map(({ label }) => label)).toEqual(["an animal that has four legs", "a fruit", "unknown"])
-      const before = rendered.prompt.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : []))
-      const single = yield* Effect.forEach(rendered.tokens, (token) =>
-        Effect.map(model.computeLogprobs([...before.slice(0, -1), token]), (logprobs) => logprobs.at(-1) ?? NaN),
-      )
-      expectClose(
-        found.map(({ probability }) => probability),
-        Decisions.softmax(single),
-      )
-    }).pipe(Effect.scoped, Effect.provide(local)),
-  )
-})
+const examples = decisions(24)
 
 interface Case {
   readonly labels: ReadonlyArray<string>
@@ -236,21 +158,13 @@ describe("Decisions.train", () => {
           return yield* weights
         }),
       )
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            if (Exit.isSuccess(yield* Effect.exit(program(dying(store, writes))))) return false
-            yield* program(store)
-            expect({ writes, weights: yield* weights }).toEqual({ writes, weights: whole })
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 25 : 5)
+      yield* afterAnyWrite({ every: isFull ? 1 : 11, atLeast: isFull ? 25 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          yield* program(store)
+          expect({ writes, weights: yield* weights }).toEqual({ writes, weights: whole })
+        }),
+      )
     }),
   )
 

@@ -1,64 +1,15 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
-import { Environment, Rl, RunStore } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
-import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Exit, Layer, Option, Stream } from "effect"
+import type { Rl } from "@effect-tinker/recipes"
+import { RunStore } from "@effect-tinker/recipes"
+import { Chunk, Effect, Option } from "effect"
 import { ModelInput, ServiceClient } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { program, scripted, small, weights } from "./support/Rollouts.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
-
-const config: Rl.Input = {
-  model: ModelFiles.shippedName,
-  rank: 8,
-  iterations: 5,
-  groupsPerIteration: 4,
-  groupSize: 8,
-  maxTokens: 24,
-  learningRate: 8e-3,
-  checkpoints: { everySteps: 0 },
-}
-
-const questions = ["Tell me a story.", "Say something.", "Who are you?", "What do you see?"]
-
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
-
-const train = (store: RunStore.Service) =>
-  Effect.gen(function* () {
-    const renderer = yield* LocalTinker.renderer
-    const events = Rl.train({
-      config,
-      tasks: "letters",
-      task: (index) =>
-        Environment.question({
-          renderer,
-          messages: [Message.user(questions[index % questions.length] ?? "")],
-          reward: (answer) => [...answer].filter((letter) => letter === "a").length / 10,
-        }),
-    })
-    return Chunk.toReadonlyArray(yield* Stream.runCollect(Stream.provideService(events, RunStore.RunStore, store)))
-  })
-
-describe("Rl.train", () => {
-  it.live("reinforcement learning on the local model raises the reward", () =>
-    Effect.gen(function* () {
-      const events = yield* train(yield* RunStore.memory())
-      const rewards = events.flatMap((event) =>
-        event._tag === "Step" ? [event.metrics["env/all/reward/total"] ?? NaN] : [],
-      )
-      expect(rewards).toHaveLength(5)
-      // The engine trains with exactly the probabilities that it samples with.
-      expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { "optim/kl_sample_train_v2": 0 } })
-      expect(rewards.at(-1)).toBeGreaterThan((rewards[0] ?? NaN) + 0.1)
-    }).pipe(Effect.provide(local)),
-  )
-})
 
 describe("rollouts", () => {
   it.effect("a run that dies after any write samples no finished rollout again and ends with the same weights", () =>
@@ -71,28 +22,19 @@ describe("rollouts", () => {
         }),
       )
       expect(whole.rollouts).toHaveLength(12)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const { counts, task } = scripted()
-            const exit = yield* Effect.exit(program(dying(store, writes), task))
-            if (Exit.isSuccess(exit)) return false
-            const finished = (yield* store.lines("rollouts.jsonl")).length
-            const before = counts.made
-            yield* program(store, task)
-            expect({ writes, made: counts.made - before }).toEqual({ writes, made: 12 - finished })
-            expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
-            expect(yield* weights).toEqual(whole.weights)
-            expect(counts.closed).toBe(counts.made)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 45 : 9)
+      yield* afterAnyWrite({ every: isFull ? 1 : 11, atLeast: isFull ? 45 : 5 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          const { counts, task } = scripted()
+          yield* die((store) => program(store, task))
+          const finished = (yield* store.lines("rollouts.jsonl")).length
+          const before = counts.made
+          yield* program(store, task)
+          expect({ writes, made: counts.made - before }).toEqual({ writes, made: 12 - finished })
+          expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
+          expect(yield* weights).toEqual(whole.weights)
+          expect(counts.closed).toBe(counts.made)
+        }),
+      )
     }),
   )
 

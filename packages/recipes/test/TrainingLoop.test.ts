@@ -4,10 +4,10 @@ import { CheckpointPolicy, Run, type RunEvent, RunStore, TrainingLoop } from "@e
 import { Chunk, Deferred, Effect, Exit, Option, Schema, Stream } from "effect"
 import { Loss, Optimizer } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite, dying } from "./support/Dying.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
 const steps = 6
@@ -145,23 +145,14 @@ describe("a training loop", () => {
   it.effect("a run that dies after any write ends with the same events and weights", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed
-      let deaths = 0
-      for (let writes = 0; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes)))
-            if (Exit.isSuccess(exit)) return false
-            yield* program(store)
-            expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: whole.events })
-            expect(yield* weights).toEqual(whole.weights)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 80 : 16)
+      yield* afterAnyWrite({ every: isFull ? 1 : 17, atLeast: isFull ? 80 : 5, from: 0 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          yield* program(store)
+          expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: whole.events })
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
     }),
   )
 
@@ -182,23 +173,14 @@ describe("a training loop", () => {
       expect([single.sent, accumulated.sent]).toEqual([steps, 3 * steps])
       expect(accumulated.weights).toEqual(single.weights)
       expect(accumulated.events).toEqual(single.events)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 7) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes), { size: 4, passes: 3 }))
-            if (Exit.isSuccess(exit)) return false
-            yield* program(store, { size: 4, passes: 3 })
-            expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: single.events })
-            expect(yield* weights).toEqual(single.weights)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(10)
+      yield* afterAnyWrite({ every: isFull ? 1 : 23, atLeast: isFull ? 80 : 4 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store, { size: 4, passes: 3 }))
+          yield* program(store, { size: 4, passes: 3 })
+          expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: single.events })
+          expect(yield* weights).toEqual(single.weights)
+        }),
+      )
     }),
   )
 
@@ -351,31 +333,21 @@ describe("a training loop", () => {
             }),
           )
         }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 7) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            evaluated.length = 0
-            const exit = yield* Effect.exit(options(dying(store, writes)))
-            if (Exit.isFailure(exit)) yield* options(store)
-            const events = yield* Run.readEvents(store)
-            const best = events.flatMap((event) =>
-              event._tag === "Checkpoint" && event.kind === "best" ? [event.step] : [],
-            )
-            expect({ writes, best }).toEqual({ writes, best: [0, 2] })
-            const names = events.flatMap((event) =>
-              event._tag === "Evaluation" ? [`${event.name} ${event.step}`] : [],
-            )
-            expect(names.toSorted()).toEqual(["cheap 0", "cheap 2", "cheap 4", "cheap 6", "dear 0", "dear 6"])
-            expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { diverged: Number.NaN } })
-            return Exit.isFailure(exit)
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(5)
+      yield* afterAnyWrite({ every: isFull ? 1 : 17, atLeast: isFull ? 40 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          evaluated.length = 0
+          yield* die(options)
+          yield* options(store)
+          const events = yield* Run.readEvents(store)
+          const best = events.flatMap((event) =>
+            event._tag === "Checkpoint" && event.kind === "best" ? [event.step] : [],
+          )
+          expect({ writes, best }).toEqual({ writes, best: [0, 2] })
+          const names = events.flatMap((event) => (event._tag === "Evaluation" ? [`${event.name} ${event.step}`] : []))
+          expect(names.toSorted()).toEqual(["cheap 0", "cheap 2", "cheap 4", "cheap 6", "dear 0", "dear 6"])
+          expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { diverged: Number.NaN } })
+        }),
+      )
     }),
   )
 

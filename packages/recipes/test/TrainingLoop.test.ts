@@ -208,6 +208,29 @@ describe("a training loop", () => {
     }),
   )
 
+  it.effect("a run whose last checkpoint has expired goes back to the one before and ends the same", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      yield* onServer(
+        Effect.gen(function* () {
+          const store = yield* RunStore.memory()
+          yield* Effect.exit(program(dying(store, 60)))
+          const saved = (yield* Run.readEvents(store)).flatMap((event) =>
+            event._tag === "Checkpoint" ? [event.step] : [],
+          )
+          expect(saved.length).toBeGreaterThan(1)
+          const { endSession, fault } = yield* ScriptedServer.ScriptedServer
+          yield* endSession()
+          yield* fault({ on: "weights_info", times: 1, status: 404, body: { detail: "expired" } })
+          yield* program(store)
+          const steps = (yield* Run.readEvents(store)).flatMap((event) => (event._tag === "Step" ? [event.step] : []))
+          expect(steps).toEqual([0, 1, 2, 3, 4, 5])
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
+    }),
+  )
+
   it.effect("a run that is asked to stop saves a checkpoint and continues later", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed

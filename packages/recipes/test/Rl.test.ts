@@ -102,6 +102,102 @@ describe("rollouts", () => {
     ),
   )
 
+  it.effect("a prompt that the server refuses is a failed rollout, and the others go on", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { fault } = yield* ScriptedServer.ScriptedServer
+        const tooLong = { failFuture: { error: "the prompt is longer than the context", category: "user" as const } }
+        yield* fault({ on: "asample", times: 1, ...tooLong })
+        const store = yield* RunStore.memory()
+        const failed = yield* Effect.flip(program(store, scripted().task))
+        expect(failed).toMatchObject({
+          _tag: "RolloutFailed",
+          message: expect.stringContaining("longer than the context"),
+        })
+        expect(yield* store.lines("rollouts.jsonl")).toHaveLength(3)
+        yield* fault({ on: "asample", times: 1, status: 400, body: { detail: "the prompt is too long" } })
+        const events = Chunk.toReadonlyArray(
+          yield* program(yield* RunStore.memory(), scripted().task, { ...small, onFailedRollout: "shrink" }),
+        )
+        expect(events.filter(({ _tag }) => _tag === "Warning")).toMatchObject([
+          { reason: "rollout_failed", message: expect.stringContaining("too long") },
+        ])
+        expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 6 })
+      }),
+    ),
+  )
+
+  it.effect("an environment that can't be closed is a failed rollout, and the others are kept", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { task } = scripted()
+        const brittle = (index: number) => {
+          const { make, ...rest } = task(index)
+          const closed = Effect.addFinalizer(() => (index === 1 ? Effect.die(new Error("still busy")) : Effect.void))
+          return { ...rest, make: Effect.zipRight(closed, make) }
+        }
+        const store = yield* RunStore.memory()
+        const error = yield* Effect.flip(program(store, brittle))
+        expect(error).toMatchObject({ _tag: "RolloutFailed", message: expect.stringContaining("still busy") })
+        expect(yield* store.lines("rollouts.jsonl")).toHaveLength(2)
+      }),
+    ),
+  )
+
+  it.effect("an iteration in which all rollouts have failed is sampled again when the run continues", () =>
+    onServer(
+      Effect.gen(function* () {
+        const config: Rl.Input = { ...small, onFailedRollout: "shrink" }
+        const store = yield* RunStore.memory()
+        const error = yield* Effect.flip(program(store, scripted({ fails: 4 }).task, config))
+        expect(error).toMatchObject({ _tag: "InvalidInput", message: expect.stringContaining("the sandbox is gone") })
+        const { counts, task } = scripted()
+        yield* program(store, task, config)
+        expect(counts.made).toBe(12)
+      }),
+    ),
+  )
+
+  it.effect("a reward that is no number is named, e.g. a promise", () =>
+    onServer(
+      Effect.gen(function* () {
+        for (const [reward, shown] of [
+          [Number.NaN, "NaN"],
+          [undefined, "undefined"],
+          ["1", "a string"],
+          [Promise.resolve(1), "a promise"],
+        ] as const) {
+          const task = (index: number) => {
+            const { make, ...rest } = scripted().task(index)
+            // What a program in JavaScript may return.
+            const act = () => Effect.succeed({ reward: reward as number })
+            return { ...rest, make: Effect.map(make, (environment) => ({ ...environment, act })) }
+          }
+          const error = yield* Effect.flip(program(yield* RunStore.memory(), task))
+          expect(error.message).toContain(`expected a finite number as reward, got ${shown}; the task is "task 0"`)
+        }
+      }),
+    ),
+  )
+
+  it.effect("a task that can't be made is an error with its number", () =>
+    onServer(
+      Effect.gen(function* () {
+        const thrown = (index: number) => {
+          if (index === 2) throw new Error("the file is gone")
+          return scripted().task(index)
+        }
+        const error = yield* Effect.flip(program(yield* RunStore.memory(), thrown))
+        expect(error).toMatchObject({ _tag: "InvalidInput", message: "task(2): the file is gone" })
+        const missing = [scripted().task(0)]
+        const none = yield* Effect.flip(
+          program(yield* RunStore.memory(), (index) => missing[index] as (typeof missing)[0]),
+        )
+        expect(none.message).toBe("task(1): expected a task, got undefined")
+      }),
+    ),
+  )
+
   it.effect("a rollout that hangs is left out of its group after its time, with a warning", () =>
     onServer(
       Effect.gen(function* () {

@@ -168,6 +168,19 @@ layer(local, { excludeTestServices: true, timeout: "2 minutes" })("Supervised.tr
     }),
   )
 
+  it.effect("a table without rows is an error that names it", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const data = yield* Table.fromArray<Message.Conversation>([], { name: "sailor" })
+      const error = yield* Supervised.train({ config, renderer, data }).pipe(
+        Stream.runDrain,
+        Effect.provide(RunStore.layerMemory),
+        Effect.flip,
+      )
+      expect(error).toMatchObject({ _tag: "InvalidInput", message: "data: sailor has no rows" })
+    }),
+  )
+
   it.effect("a model without a recommended learning rate needs one in its configuration", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer

@@ -2,7 +2,7 @@ import type { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { CheckpointPolicy, Run, type RunEvent, RunStore, TrainingLoop } from "@effect-tinker/recipes"
 import { Chunk, Deferred, Effect, Exit, Option, Schema, Stream } from "effect"
-import { Loss, Optimizer } from "effect-tinker"
+import { Loss, Optimizer, type TinkerError } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { afterAnyWrite, dying } from "./support/Dying.ts"
 import { clients, onServer } from "./support/Scripted.ts"
@@ -22,6 +22,15 @@ const batchAt = (step: number, size = 1) => ({
 })
 const policy = Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)
 
+const testLength: TrainingLoop.Evaluation<TinkerError.FutureError> = {
+  name: "test",
+  everySteps: 3,
+  evaluate: (sampler, { step }) =>
+    Effect.map(sampler.sample({ prompt: [1, 2], params: { maxTokens: 2, seed: step } }), ({ sequences }) => ({
+      metrics: { "test/length": sequences[0]?.tokens.length ?? 0 },
+    })),
+}
+
 interface Settings {
   /** How many events are read. */
   readonly take?: number
@@ -30,6 +39,7 @@ interface Settings {
   readonly checkpoints?: CheckpointPolicy.CheckpointPolicy
   readonly stop?: Effect.Effect<unknown>
   readonly configuration?: Run.Options["configuration"]
+  readonly evaluations?: ReadonlyArray<TrainingLoop.Evaluation<TinkerError.FutureError>>
   /** How many datums a batch has, and how many passes it is split into. */
   readonly size?: number
   readonly passes?: number
@@ -42,6 +52,7 @@ const program = (
     checkpoints = policy({ everySteps: 2, rollingEverySteps: 1 }),
     configuration = { steps },
     count = steps,
+    evaluations = [testLength],
     passes,
     size,
     stop = Effect.never,
@@ -65,19 +76,7 @@ const program = (
           optimizer: adam,
           metrics: ({ pass }) => Effect.succeed({ loss: pass.metrics["loss:sum"] ?? NaN }),
           checkpoints,
-          evaluations: [
-            {
-              name: "test",
-              everySteps: 3,
-              evaluate: (sampler, { step }) =>
-                Effect.map(
-                  sampler.sample({ prompt: [1, 2], params: { maxTokens: 2, seed: step } }),
-                  ({ sequences }) => ({
-                    metrics: { "test/length": sequences[0]?.tokens.length ?? 0 },
-                  }),
-                ),
-            },
-          ],
+          evaluations,
           stop,
         }).pipe(Stream.take(take)),
       ),
@@ -374,6 +373,49 @@ describe("a training loop", () => {
     }),
   )
 
+  it.effect("evaluations that can't be told apart, or have no schedule, are refused before anything is sent", () =>
+    onServer(
+      Effect.gen(function* () {
+        const refused = (...evaluations: ReadonlyArray<readonly [name: string, everySteps: number]>) =>
+          Effect.flip(
+            Effect.flatMap(RunStore.memory(), (store) =>
+              program(store, {
+                evaluations: evaluations.map(([name, everySteps]) => ({
+                  name,
+                  everySteps,
+                  evaluate: () => Effect.succeed({ metrics: {} }),
+                })),
+              }),
+            ),
+          )
+        expect(yield* refused(["test", 2], ["test", 3])).toMatchObject({ message: "evaluations.test: occurs twice" })
+        expect(yield* refused(["test", Number.NaN])).toMatchObject({ path: "evaluations.test.everySteps" })
+        const { requestsTo } = yield* ScriptedServer.ScriptedServer
+        expect(yield* requestsTo("forward_backward")).toEqual([])
+      }),
+    ),
+  )
+
+  it.effect("a metric of the best weights that no evaluation has is a warning that names those there are", () =>
+    onServer(
+      Effect.gen(function* () {
+        const best = (metric: string) => policy({ everySteps: 0, best: { metric, direction: "lowest" } })
+        const warnings = (metric: string) =>
+          Effect.map(
+            Effect.flatMap(RunStore.memory(), (store) => program(store, { checkpoints: best(metric) })),
+            (events) =>
+              events === "complete"
+                ? []
+                : events.filter((event) => event._tag === "Warning" && event.reason === "best_unknown"),
+          )
+        expect(yield* warnings("test/length")).toEqual([])
+        const [warning, ...others] = yield* warnings("test/lenght")
+        expect(warning).toMatchObject({ step: 0, message: expect.stringMatching(/test\/lenght .* test\/length$/) })
+        expect(others).toEqual([])
+      }),
+    ),
+  )
+
   it.effect("a save that failed does not keep a run from continuing", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed
@@ -416,6 +458,28 @@ describe("a training loop", () => {
         expect(String(error)).toContain(
           ["  data.rows[1]: 2 → 3", "  extra: (not set) → true", "  learningRate: 0.001 → 0.002"].join("\n"),
         )
+      }),
+    ),
+  )
+
+  it.effect("a damaged file of a run is an error that names the line and what is wrong with it", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory("damaged")
+        yield* Effect.exit(program(dying(store, 40)))
+        const [first = "", ...rest] = yield* store.lines("events.jsonl")
+        const damaged = (line: string) =>
+          Effect.gen(function* () {
+            yield* store.write("events.jsonl", [first, line, ...rest.slice(1)].map((line) => `${line}\n`).join(""))
+            return (yield* Effect.flip(Run.readEvents(store))).message
+          })
+        const where = "events.jsonl of run damaged is damaged: line 2: "
+        expect(yield* damaged('{"_tag":"Step","step":"one","metrics":{},"at":0}')).toBe(
+          `${where}step: expected number, got "one"`,
+        )
+        const garbage = yield* damaged("garbage")
+        expect(garbage.startsWith(where)).toBe(true)
+        expect(garbage.length).toBeLessThan(150)
       }),
     ),
   )

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Decisions, Evaluate, RunStore, Table } from "@effect-tinker/recipes"
+import { DecisionRenderer, Decisions, DecisionScores, Evaluate, RunStore, Table } from "@effect-tinker/recipes"
 import { Message } from "@effect-tinker/tokenizer"
 import { Chunk, Effect, Either, Option, Stream } from "effect"
 import { ModelInput, TensorData } from "effect-tinker"
@@ -66,7 +66,7 @@ describe("the probabilities of labels", () => {
               found.map(({ probability }) => probability),
               probabilities,
             )
-            return Decisions.scores({ probabilities: found, label: labels[label] ?? "" })
+            return DecisionScores.scores({ probabilities: found, label: labels[label] ?? "" })
           }),
         )
         const means = Object.keys(metrics).map((name) => [
@@ -79,7 +79,7 @@ describe("the probabilities of labels", () => {
   )
 
   it("the calibration error is the distance between what was promised and what came true, by bin", () => {
-    const decided = (probability: number, isRight: boolean): Decisions.Decided => ({
+    const decided = (probability: number, isRight: boolean): DecisionScores.Decided => ({
       probabilities: [
         { label: "yes", probability },
         { label: "no", probability: 1 - probability },
@@ -87,20 +87,25 @@ describe("the probabilities of labels", () => {
       label: isRight ? "yes" : "no",
     })
     expect(
-      Decisions.calibrationError([decided(0.75, true), decided(0.75, true), decided(0.75, true), decided(0.75, false)]),
+      DecisionScores.calibrationError([
+        decided(0.75, true),
+        decided(0.75, true),
+        decided(0.75, true),
+        decided(0.75, false),
+      ]),
     ).toBe(0)
-    expect(Decisions.calibrationError([decided(1, true), decided(1, false)])).toBe(0.5)
+    expect(DecisionScores.calibrationError([decided(1, true), decided(1, false)])).toBe(0.5)
     // Two bins: 0.9 and right, 0.6 and wrong.
-    expect(Decisions.calibrationError([decided(0.9, true), decided(0.6, false)])).toBeCloseTo((0.1 + 0.6) / 2, 12)
+    expect(DecisionScores.calibrationError([decided(0.9, true), decided(0.6, false)])).toBeCloseTo((0.1 + 0.6) / 2, 12)
     // The likeliest label counts, whichever it is.
-    expect(Decisions.calibrationError([decided(0.2, false)])).toBeCloseTo(0.2, 12)
+    expect(DecisionScores.calibrationError([decided(0.2, false)])).toBeCloseTo(0.2, 12)
   })
 
   it.effect("choices that can't be told apart by one token are refused", () =>
     Effect.gen(function* () {
-      const problem = (choices: ReadonlyArray<Decisions.Choice>) =>
+      const problem = (choices: ReadonlyArray<DecisionRenderer.Choice>) =>
         Effect.map(
-          Effect.flip(Decisions.renderer(letters).render({ question: "q", choices })),
+          Effect.flip(DecisionRenderer.make(letters).render({ question: "q", choices })),
           ({ message }) => message,
         )
       expect(yield* problem(["yes"])).toContain("at least 2")
@@ -123,7 +128,7 @@ describe("the probabilities of labels", () => {
         supervisedExample: (messages) =>
           letters.supervisedExample([...messages.slice(0, -1), Message.assistant("same")]),
       }
-      const same = Decisions.renderer(shapeless).render({ question: "q", choices: ["a", "b"] })
+      const same = DecisionRenderer.make(shapeless).render({ question: "q", choices: ["a", "b"] })
       expect((yield* Effect.flip(same)).message).toContain("the same token")
     }),
   )
@@ -170,7 +175,7 @@ describe("Decisions.train", () => {
 
   it.effect("two models are compared by their accuracy", () =>
     Effect.gen(function* () {
-      const evaluation = Decisions.evaluation({ renderer: Decisions.renderer(letters), data: examples, choices })
+      const evaluation = Decisions.evaluation({ renderer: DecisionRenderer.make(letters), data: examples, choices })
       const [guess, other] = [answering([-1, -2]), answering([-3, -0.1])]
       const { base, metric, tuned, verdict } = yield* Evaluate.compare(guess, other, evaluation)
       expect(metric.name).toBe("accuracy")

@@ -6,7 +6,9 @@ import { expect, layer } from "@effect/vitest"
 import { NodeContext } from "@effect/platform-node"
 import { ModelFiles } from "@effect-tinker/engine"
 import {
+  DecisionRenderer,
   Decisions,
+  DecisionScores,
   Environment,
   Evaluate,
   Preference,
@@ -193,7 +195,7 @@ layer(local, { excludeTestServices: true, timeout: "2 minutes" })("on the local 
           return base.sample(request, options)
         },
       }
-      const rendered = yield* Decisions.renderer(renderer).render({
+      const rendered = yield* DecisionRenderer.make(renderer).render({
         question: "What is a cat?",
         choices: ["an animal that has four legs", "a fruit", { label: "unknown", id: "?" }],
       })
@@ -206,7 +208,7 @@ layer(local, { excludeTestServices: true, timeout: "2 minutes" })("on the local 
       )
       expectClose(
         found.map(({ probability }) => probability),
-        Decisions.softmax(single),
+        DecisionScores.softmax(single),
       )
     }).pipe(Effect.scoped),
   )

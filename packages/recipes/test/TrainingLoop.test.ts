@@ -416,6 +416,70 @@ describe("a training loop", () => {
     ),
   )
 
+  it.effect("a rolling checkpoint is deleted only when a newer one exists", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const { fault, requests } = yield* ScriptedServer.ScriptedServer
+        const deleted = Effect.map(requests, (all) =>
+          // One that was replaced before a crash is deleted again.
+          [...new Set(all.flatMap(({ method, path }) => (method === "DELETE" ? [path.split("/").at(-1) ?? ""] : [])))],
+        )
+        const saved: Array<{ readonly name: string; readonly deleted: ReadonlyArray<string> }> = []
+        const watched: RunStore.Service = {
+          ...store,
+          append: (file, lines) =>
+            Effect.gen(function* () {
+              for (const line of file === "checkpoints.jsonl" ? lines : [])
+                saved.push({ name: JSON.parse(line).name, deleted: yield* deleted })
+              yield* store.append(file, lines)
+            }),
+        }
+        const rolling = policy({ everySteps: 0, rollingEverySteps: 1 })
+        // The save after the fourth update fails.
+        yield* fault({ on: "save_weights", nth: 4, failFuture: { error: "disk full", category: "server" } })
+        yield* Effect.exit(program(watched, { checkpoints: rolling }))
+        expect((yield* deleted).filter((name) => name.startsWith("rolling"))).toEqual([
+          "rolling-000001",
+          "rolling-000002",
+        ])
+        yield* program(watched, { checkpoints: rolling })
+        for (const [index, { deleted }] of saved.entries())
+          expect(deleted.filter((name) => name.startsWith("rolling"))).toEqual(
+            saved.slice(0, Math.max(0, index - 1)).map(({ name }) => name),
+          )
+        expect(saved.at(-1)?.name).toBe("final")
+        expect(yield* deleted).toContain("rolling-000005")
+      }),
+    ),
+  )
+
+  it.effect("a loop without TrainingLoop continues after a crash, and is complete when it says so", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const byHand = (last: number) =>
+          Effect.gen(function* () {
+            const run = yield* Run.open({ model: { baseModel: "m" }, configuration: { steps } })
+            if (run._tag === "Completed") return [run._tag, run.steps]
+            yield* run.finishStep(adam)
+            yield* Stream.range(run.nextStep, last - 1).pipe(
+              Stream.map((step) => batchAt(step).data),
+              run.client.trainSteps(Loss.crossEntropy, adam, { startAt: run.nextStep }),
+              Stream.runDrain,
+            )
+            if (last === steps) yield* run.complete
+            return [run._tag, run.nextStep]
+          }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
+        expect(yield* byHand(2)).toEqual(["Started", 0])
+        expect(yield* byHand(4)).toEqual(["Resumed", 2])
+        expect(yield* byHand(steps)).toEqual(["Resumed", 4])
+        expect(yield* byHand(steps)).toEqual(["Completed", steps])
+        expect(yield* weights).toEqual((yield* undisturbed).weights)
+      }),
+    ),
+  )
+
   it.effect("a save that failed does not keep a run from continuing", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed

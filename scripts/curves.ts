@@ -46,6 +46,14 @@ const rows: ReadonlyArray<Row> = [
     metrics: { margin: "margin" },
     goes: "up",
   },
+  {
+    heading: "Distillation",
+    name: "distillation",
+    title: "Distillation: the student comes closer to the teacher",
+    unit: "KL per token",
+    metrics: { teacher_kl: "distance" },
+    goes: "down",
+  },
 ]
 
 const root = fileURLToPath(new URL("..", import.meta.url))

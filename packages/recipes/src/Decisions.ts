@@ -6,66 +6,29 @@
  * @since 0.1.0
  */
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import * as Datums from "@effect-tinker/tokenizer/Datums"
-import * as Message from "@effect-tinker/tokenizer/Message"
 import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
-import type { Failure as RendererFailure } from "@effect-tinker/tokenizer/RendererError"
 import * as ModelInput from "effect-tinker/ModelInput"
 import type * as SamplingClient from "effect-tinker/SamplingClient"
 import type { ServiceClient } from "effect-tinker/ServiceClient"
 import * as TensorData from "effect-tinker/TensorData"
 import { type FutureError, InvalidInput, UnexpectedResponse } from "effect-tinker/TinkerError"
 import { BadRow } from "./DataError.ts"
+import * as DecisionRenderer from "./DecisionRenderer.ts"
+import * as DecisionScores from "./DecisionScores.ts"
 import type * as Evaluate from "./Evaluate.ts"
 import { rowsOf } from "./internal/Conversations.ts"
 import * as Examples from "./internal/Examples.ts"
 import { batchingOf, decodeConfig } from "./internal/Recipe.ts"
 import type { Row } from "./Rows.ts"
-import type { Metrics, RunEvent } from "./RunEvent.ts"
+import type { RunEvent } from "./RunEvent.ts"
 import type { RunStore } from "./RunStore.ts"
 import * as Supervised from "./Supervised.ts"
 import type * as Table from "./Table.ts"
 import type * as TrainingLoop from "./TrainingLoop.ts"
-
-/**
- * One of the possible answers. A text is a label without a description.
- *
- * @since 0.1.0
- * @category models
- */
-export const Choice = Schema.Union(
-  Schema.NonEmptyString,
-  Schema.Struct({
-    label: Schema.NonEmptyString,
-    /** Tells the model what the label means. */
-    description: Schema.optional(Schema.String),
-    /** What the model answers for this choice. Not given: A, B, C, … in the order of the choices. */
-    id: Schema.optional(Schema.NonEmptyString),
-  }),
-)
-
-/**
- * The type of {@link Choice}.
- *
- * @since 0.1.0
- * @category models
- */
-export type Choice = typeof Choice.Type
-
-/**
- * A question and its choices, at least two with different labels.
- *
- * @since 0.1.0
- * @category models
- */
-export interface Decision {
-  readonly question: string
-  readonly choices: ReadonlyArray<Choice>
-}
 
 /**
  * A row of a file of decisions: the right label of a question.
@@ -77,7 +40,7 @@ export const Example = Schema.Struct({
   question: Schema.String,
   label: Schema.String,
   /** Not given: the choices of the configuration. */
-  choices: Schema.optional(Schema.Array(Choice)),
+  choices: Schema.optional(Schema.Array(DecisionRenderer.Choice)),
 })
 
 /**
@@ -99,7 +62,7 @@ const { onLongRow: _, trainOn: __, ...supervisedFields } = Supervised.Config.fie
 export const Config = Schema.Struct({
   ...supervisedFields,
   /** The choices of rows that have none of their own. */
-  choices: Schema.optional(Schema.Array(Choice)).annotations({
+  choices: Schema.optional(Schema.Array(DecisionRenderer.Choice)).annotations({
     description: "The choices of rows that have none of their own.",
   }),
   /**
@@ -108,7 +71,7 @@ export const Config = Schema.Struct({
    *
    * @default choice#
    */
-  prefix: Schema.optionalWith(Schema.String, { default: () => defaultPrefix }).annotations({
+  prefix: Schema.optionalWith(Schema.String, { default: () => DecisionRenderer.defaultPrefix }).annotations({
     description: "What the model writes before the id of a choice.",
   }),
   /**
@@ -122,8 +85,6 @@ export const Config = Schema.Struct({
       "What happens to a row with more than maxLength tokens: it ends the run before the first step, or is counted and left out.",
   }),
 })
-
-const defaultPrefix = "choice#"
 
 /**
  * The type of {@link Config}.
@@ -142,171 +103,6 @@ export type Config = typeof Config.Type
 export type Input = typeof Config.Encoded
 
 /**
- * A decision as tokens, up to the place of the answer.
- *
- * @since 0.1.0
- * @category models
- */
-export interface Rendered {
-  /** The prompt. Its last token is the place of the answer; which token stands there does not matter. */
-  readonly prompt: ModelInput.ModelInput
-  /** The number of tokens of the prompt. */
-  readonly length: number
-  readonly labels: ReadonlyArray<string>
-  /** The token that stands for each label. */
-  readonly tokens: Int32Array
-}
-
-/**
- * Renders decisions for one model.
- *
- * @since 0.1.0
- * @category models
- */
-export interface DecisionRenderer {
-  readonly name: string
-  readonly render: (decision: Decision) => Effect.Effect<Rendered, InvalidInput | RendererFailure>
-}
-
-const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-interface Named {
-  readonly label: string
-  readonly id: string
-  readonly description: string | undefined
-}
-
-const named = (choices: ReadonlyArray<Choice>): Either.Either<ReadonlyArray<Named>, InvalidInput> => {
-  const refuse = (problem: string) => Either.left(new InvalidInput({ path: "choices", problem }))
-  if (choices.length < 2) return refuse(`expected at least 2, got ${choices.length}`)
-  const all = choices.map((choice, at): Partial<Named> & { readonly label: string } => {
-    const {
-      description,
-      id = letters[at],
-      label,
-    } = typeof choice === "string" ? { label: choice, description: undefined } : { id: undefined, ...choice }
-    return { label, description, ...(id === undefined ? {} : { id }) }
-  })
-  const known: Array<Named> = []
-  for (const { description, id, label } of all) {
-    if (id === undefined) return refuse(`expected at most ${letters.length} without an id, got ${choices.length}`)
-    if (known.some((other) => other.label === label)) return refuse(`the label ${JSON.stringify(label)} occurs twice`)
-    if (known.some((other) => other.id === id)) return refuse(`the id ${JSON.stringify(id)} occurs twice`)
-    known.push({ label, id, description })
-  }
-  return Either.right(known)
-}
-
-/** Returns the messages that ask for a decision. */
-const asked = (question: string, choices: ReadonlyArray<Named>, prefix: string): ReadonlyArray<Message.Message> => {
-  const lines = choices.map(({ description, id, label }) => {
-    const name = id === label ? `${prefix}${id}` : `${prefix}${id} = ${label}`
-    return description === undefined || description === "" ? name : `${name}: ${description}`
-  })
-  const instruction = `Choose one of the answers below. Write only its name, e.g. ${prefix}${choices[0]?.id ?? ""}.`
-  return [Message.system(instruction), Message.user(`${question}\n\n${lines.join("\n")}`)]
-}
-
-/**
- * Creates the renderer of decisions of a model. Each id must be one token after the prefix, which is checked with the
- * tokens themselves when a set of choices is rendered for the first time.
- *
- * @since 0.1.0
- * @category constructors
- */
-export const renderer = (
-  renderer: Renderer,
-  { prefix = defaultPrefix }: { readonly prefix?: string | undefined } = {},
-): DecisionRenderer => {
-  const known = new Map<string, Places>()
-  const placesOf = (ids: ReadonlyArray<string>) =>
-    Effect.gen(function* () {
-      const key = JSON.stringify(ids)
-      const found = known.get(key)
-      if (found !== undefined) return found
-      const sequences = yield* Effect.forEach(ids, (id) =>
-        Effect.flatMap(
-          renderer.supervisedExample([Message.user("?"), Message.assistant(prefix + id)]),
-          ({ modelInput }) => lastText(modelInput),
-        ),
-      )
-      const made = yield* compare(sequences, ids, prefix)
-      known.set(key, made)
-      return made
-    })
-  return {
-    name: renderer.name,
-    render: ({ choices, question }) =>
-      Effect.gen(function* () {
-        const all = yield* named(choices)
-        const { after, tokens } = yield* placesOf(all.map(({ id }) => id))
-        const answer = Message.assistant(`${prefix}${all[0]?.id ?? ""}`)
-        const { modelInput } = yield* renderer.supervisedExample([...asked(question, all, prefix), answer])
-        const last = yield* lastText(modelInput)
-        const end = last.length - after
-        if (last[end - 1] !== tokens[0])
-          return yield* new InvalidInput({
-            path: "renderer",
-            problem: `${renderer.name} renders the answer differently after a longer prompt`,
-          })
-        const prompt = ModelInput.fromChunks([
-          ...modelInput.chunks.slice(0, -1),
-          { type: "encoded_text", tokens: last.subarray(0, end) },
-        ])
-        const length = yield* Effect.orDieWith(ModelInput.length(prompt), () => "text has a length")
-        return { prompt, length, labels: all.map(({ label }) => label), tokens }
-      }),
-  }
-}
-
-/** Where the answer stands in a conversation: the token of each id, and how many tokens follow it. */
-interface Places {
-  readonly tokens: Int32Array
-  readonly after: number
-}
-
-const lastText = ({ chunks }: ModelInput.ModelInput): Either.Either<Int32Array, InvalidInput> => {
-  const last = chunks.at(-1)
-  return last?.type === "encoded_text"
-    ? Either.right(last.tokens)
-    : Either.left(new InvalidInput({ path: "renderer", problem: "expected the answer as text" }))
-}
-
-/** Finds the one token in which conversations that end with different ids differ. */
-const compare = (
-  sequences: ReadonlyArray<Int32Array>,
-  ids: ReadonlyArray<string>,
-  prefix: string,
-): Either.Either<Places, InvalidInput> => {
-  const [first = new Int32Array(), second = new Int32Array()] = sequences
-  const at = first.findIndex((token, index) => token !== second[index])
-  const tokens = Int32Array.from(sequences, (sequence) => sequence[at] ?? -1)
-  const odd = sequences.findIndex(
-    (sequence) => sequence.length !== first.length || sequence.some((token, i) => i !== at && token !== first[i]),
-  )
-  const problem =
-    odd >= 0
-      ? `${JSON.stringify(prefix + (ids[odd] ?? ""))} and ${JSON.stringify(prefix + (ids[0] ?? ""))} differ in more than one token; choose other ids, or another prefix`
-      : at < 0 || new Set(tokens).size < tokens.length
-        ? `two of the ids ${JSON.stringify(ids)} are the same token after ${JSON.stringify(prefix)}`
-        : undefined
-  return problem === undefined
-    ? Either.right({ tokens, after: first.length - at - 1 })
-    : Either.left(new InvalidInput({ path: "choices", problem }))
-}
-
-/**
- * The probability of a label among all labels of its decision.
- *
- * @since 0.1.0
- * @category models
- */
-export interface Probability {
-  readonly label: string
-  readonly probability: number
-}
-
-/**
  * Returns the probability of each label, in the order of the choices, from one request. The probabilities are those of the
  * ids among each other, so that they add up to 1.
  *
@@ -315,8 +111,8 @@ export interface Probability {
  */
 export const probabilities = (
   sampler: SamplingClient.Service,
-  { labels, length, prompt, tokens }: Rendered,
-): Effect.Effect<ReadonlyArray<Probability>, FutureError> =>
+  { labels, length, prompt, tokens }: DecisionRenderer.Rendered,
+): Effect.Effect<ReadonlyArray<DecisionScores.Probability>, FutureError> =>
   Effect.gen(function* () {
     // One row for each token after the first; only the last one, the place of the answer, has targets.
     const targets = yield* TensorData.int64(tokens, {
@@ -341,73 +137,8 @@ export const probabilities = (
         reason: "Schema",
         detail: `expected the log probabilities of ${tokens.length} tokens, got ${logprobs.length}`,
       })
-    return softmax(logprobs).map((probability, at) => ({ label: labels[at] ?? "", probability }))
+    return DecisionScores.softmax(logprobs).map((probability, at) => ({ label: labels[at] ?? "", probability }))
   })
-
-/**
- * Returns probabilities that are proportional to the given ones and add up to 1.
- *
- * @since 0.1.0
- * @category computing
- */
-export const softmax = (logprobs: ReadonlyArray<number>): ReadonlyArray<number> => {
-  const largest = Math.max(...logprobs)
-  const weights = logprobs.map((logprob) => Math.exp(logprob - largest))
-  const total = weights.reduce((sum, weight) => sum + weight, 0)
-  return weights.map((weight) => weight / total)
-}
-
-/**
- * What a model decided.
- *
- * @since 0.1.0
- * @category models
- */
-export interface Decided {
-  readonly probabilities: ReadonlyArray<Probability>
-  /** The right label. */
-  readonly label: string
-}
-
-/** Returns the likeliest label, the first one of several. */
-const best = (all: ReadonlyArray<Probability>): Probability =>
-  all.reduce((best, one) => (one.probability > best.probability ? one : best), all[0] ?? { label: "", probability: 0 })
-
-/**
- * Returns the scores of a decision: `accuracy`, 1 if the likeliest label is right; `log_loss`, the negative logarithm of
- * the probability of the right label; and `brier`, the sum of the squared errors of all probabilities.
- *
- * @since 0.1.0
- * @category metrics
- */
-export const scores = ({ label, probabilities }: Decided): Metrics => {
-  const right = probabilities.find((one) => one.label === label)?.probability ?? 0
-  return {
-    accuracy: best(probabilities).label === label ? 1 : 0,
-    log_loss: -Math.log(right),
-    brier: probabilities.reduce((sum, one) => sum + (one.probability - (one.label === label ? 1 : 0)) ** 2, 0),
-  }
-}
-
-/**
- * Returns the expected calibration error: decisions are put into bins by the probability of their likeliest label, and the
- * distance between the mean probability and the share of right decisions is averaged over the bins by size. 0 if a label
- * with a probability of p is right in a share p of all cases.
- *
- * @since 0.1.0
- * @category metrics
- */
-export const calibrationError = (decided: ReadonlyArray<Decided>, bins = 10): number => {
-  const sums = Array.from({ length: bins }, () => ({ probability: 0, right: 0 }))
-  for (const { label, probabilities } of decided) {
-    const { label: chosen, probability } = best(probabilities)
-    const bin = sums[Math.min(bins - 1, Math.floor(probability * bins))]
-    if (bin === undefined) continue
-    bin.probability += probability
-    bin.right += chosen === label ? 1 : 0
-  }
-  return sums.reduce((sum, { probability, right }) => sum + Math.abs(probability - right), 0) / decided.length
-}
 
 /**
  * Options of {@link evaluation}.
@@ -422,20 +153,22 @@ export interface EvaluationOptions {
    * @default decisions
    */
   readonly name?: string | undefined
-  readonly renderer: DecisionRenderer
+  readonly renderer: DecisionRenderer.Service
   readonly data: Table.Table<Example> | ReadonlyArray<Example>
   /** The choices of rows that have none of their own. */
-  readonly choices?: ReadonlyArray<Choice> | undefined
+  readonly choices?: ReadonlyArray<DecisionRenderer.Choice> | undefined
 }
 
 /**
- * Measures how well a model decides: `accuracy`, `log_loss` and `brier` ({@link scores}), and `calibration_error`
- * ({@link calibrationError}).
+ * Measures how well a model decides: `accuracy`, `log_loss` and `brier` ({@link DecisionScores.scores}), and `calibration_error`
+ * ({@link DecisionScores.calibrationError}).
  *
  * @since 0.1.0
  * @category evaluations
  */
-export const evaluation = (options: EvaluationOptions): Evaluate.Evaluation<Decided, BadRow | Table.Failure> => ({
+export const evaluation = (
+  options: EvaluationOptions,
+): Evaluate.Evaluation<DecisionScores.Decided, BadRow | Table.Failure> => ({
   name: options.name ?? "decisions",
   metrics: [
     { name: "accuracy", better: "highest" },
@@ -450,22 +183,22 @@ export const evaluation = (options: EvaluationOptions): Evaluate.Evaluation<Deci
         ask: (sampler: SamplingClient.Service) =>
           Effect.map(probabilities(sampler, decision), (probabilities) => {
             const answer = { probabilities, label: row.value.label }
-            return { scores: scores(answer), answer }
+            return { scores: DecisionScores.scores(answer), answer }
           }),
       })),
     ),
   ),
-  summarize: (answers) => ({ calibration_error: calibrationError(answers.map(({ answer }) => answer)) }),
+  summarize: (answers) => ({ calibration_error: DecisionScores.calibrationError(answers.map(({ answer }) => answer)) }),
   show: ({ probabilities }) =>
     probabilities.map(({ label, probability }) => `${label} ${(100 * probability).toFixed(1)}%`).join(", "),
 })
 
 /** Renders a row. A label that is not among its choices is an error that names the row. */
 const rendered = (
-  renderer: DecisionRenderer,
-  fallback: ReadonlyArray<Choice> | undefined,
+  renderer: DecisionRenderer.Service,
+  fallback: ReadonlyArray<DecisionRenderer.Choice> | undefined,
   { file, row, value: { choices = fallback, label, question } }: Row<Example>,
-): Effect.Effect<Rendered, BadRow> => {
+): Effect.Effect<DecisionRenderer.Rendered, BadRow> => {
   const bad = (field: string, problem: string) => new BadRow({ file, row, field, reason: "InvalidRow", problem })
   if (choices === undefined) return Effect.fail(bad("choices", "it has no choices, and neither has the configuration"))
   return renderer.render({ question, choices }).pipe(
@@ -514,7 +247,7 @@ export const train = <E = never, R = never>(
     Effect.gen(function* () {
       const config = yield* batchingOf(yield* decodeConfig(Config, options.config), 128)
       const { choices, maxLength, onLongRow } = config
-      const decisions = renderer(options.renderer, config)
+      const decisions = DecisionRenderer.make(options.renderer, config)
       // Wrong choices are found before anything is sent.
       if (choices !== undefined)
         yield* Effect.mapError(decisions.render({ question: "", choices }), (error) =>
@@ -541,7 +274,7 @@ export const train = <E = never, R = never>(
   )
 
 /** Returns the datum of a decision: only the id of its label counts. */
-const datumOf = ({ labels, length, prompt, tokens }: Rendered, label: string) => {
+const datumOf = ({ labels, length, prompt, tokens }: DecisionRenderer.Rendered, label: string) => {
   const weights = new Float32Array(length)
   weights[length - 1] = 1
   const chunks = prompt.chunks.map((chunk, at) => {

@@ -14,6 +14,7 @@ import type { Renderer } from "@effect-tinker/tokenizer/Renderer"
 import type { Failure as RendererFailure } from "@effect-tinker/tokenizer/RendererError"
 import type * as ModelInput from "effect-tinker/ModelInput"
 import type { SamplingParams } from "effect-tinker/SamplingParams"
+import { textOf } from "./internal/Conversations.ts"
 
 /**
  * What the model sees before it acts, and where its action ends.
@@ -124,7 +125,7 @@ export const conversation = <E = never, R = never>(options: {
   const observe = (history: ReadonlyArray<Message.Message>): Effect.Effect<Observation, RendererFailure> =>
     Effect.map(renderer.generationPrompt(history), (prompt) => ({ prompt, stop: renderer.stopSequences }))
   return {
-    name: messages.map((message) => `${message.role}: ${Message.textOf(message)}`).join("\n"),
+    name: textOf(messages),
     tags,
     make: Effect.map(Effect.context<R | Scope.Scope>(), (context) => {
       let history = messages

@@ -5,7 +5,6 @@
  * @since 0.1.0
  */
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
@@ -29,10 +28,11 @@ import {
   trainingFields,
   whole,
 } from "./internal/Recipe.ts"
+import * as Stored from "./internal/Stored.ts"
 import * as Usable from "./internal/Usable.ts"
 import * as Preferences from "./Preferences.ts"
 import type { Row } from "./Rows.ts"
-import { type ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
+import type { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
 import type { RunEvent } from "./RunEvent.ts"
 import type { RunStore, Service as Store } from "./RunStore.ts"
 import type * as Table from "./Table.ts"
@@ -203,16 +203,7 @@ const Line = Schema.parseJson(Schema.Tuple(Schema.String, Schema.Number))
 /** Returns a function that adds the reference's log probability to a datum: from the run's store, or computed once. */
 const referenceOf = (store: Store, sampler: SamplingClient.Service) =>
   Effect.gen(function* () {
-    const lines = yield* store.lines(file)
-    const known = new Map<string, number>(
-      yield* Effect.forEach(lines, (line, index) =>
-        Either.mapLeft(
-          Schema.decodeEither(Line)(line),
-          ({ message }) =>
-            new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
-        ),
-      ),
-    )
+    const known = new Map<string, number>(yield* Stored.lines(store, file, Line))
     return (key: string, datum: Datums.SupervisedDatum) =>
       Effect.gen(function* () {
         const found = known.get(key)

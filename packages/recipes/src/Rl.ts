@@ -5,9 +5,12 @@
  * @since 0.1.0
  */
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import type { ServiceClient } from "effect-tinker/ServiceClient"
+import { InvalidInput } from "effect-tinker/TinkerError"
 import type { Task } from "./Environment.ts"
 import * as PolicyTraining from "./internal/PolicyTraining.ts"
 import { added, decodeConfig, whole } from "./internal/Recipe.ts"
@@ -25,45 +28,59 @@ import type * as TrainingLoop from "./TrainingLoop.ts"
 export const Config = Schema.Struct({
   ...PolicyTraining.policyFields,
   /** How many batches of rollouts are made. */
-  iterations: whole,
+  iterations: Schema.propertySignature(whole).annotations({ description: "How many batches of rollouts are made." }),
   /**
    * How many rollouts a task has.
    *
    * @default 8
    */
-  groupSize: Schema.optionalWith(whole, { default: () => 8 }),
+  groupSize: Schema.optionalWith(whole, { default: () => 8 }).annotations({
+    description: "How many rollouts a task has.",
+  }),
   /**
    * The most actions of a rollout.
    *
    * @default 8
    */
-  maxTurns: Schema.optionalWith(whole, { default: () => 8 }),
+  maxTurns: Schema.optionalWith(whole, { default: () => 8 }).annotations({
+    description: "The most actions of a rollout.",
+  }),
   /**
    * What a reward is compared with: the mean of its group, or of all others in it.
    *
    * @default group
    */
-  baseline: Schema.optionalWith(Schema.Literal("group", "others"), { default: () => "group" as const }),
+  baseline: Schema.optionalWith(Schema.Literal("group", "others"), { default: () => "group" as const }).annotations({
+    description: "What a reward is compared with: the mean of its group, or of all others in it.",
+  }),
   /**
    * Divides advantages by the standard deviation of their group.
    *
    * @default false
    */
-  normalizeAdvantages: Schema.optionalWith(Schema.Boolean, { default: () => false }),
+  normalizeAdvantages: Schema.optionalWith(Schema.Boolean, { default: () => false }).annotations({
+    description: "Divides advantages by the standard deviation of their group.",
+  }),
   /**
    * Leaves out groups in which all rewards are the same.
    *
    * @default false
    */
-  dropConstantGroups: Schema.optionalWith(Schema.Boolean, { default: () => false }),
+  dropConstantGroups: Schema.optionalWith(Schema.Boolean, { default: () => false }).annotations({
+    description: "Leaves out groups in which all rewards are the same.",
+  }),
   /**
    * How much the distance to the reference counts against a token ({@link Kl.penalty}).
    *
    * @default 0
    */
-  klPenalty: added(Schema.NonNegative, 0),
+  klPenalty: added(Schema.NonNegative, 0).annotations({
+    description: "How much the distance to the reference counts against a token.",
+  }),
   /** The reference: a base model, or the path of a checkpoint. Not given: the base model. */
-  klReference: Schema.optional(Schema.String),
+  klReference: Schema.optional(Schema.String).annotations({
+    description: "The reference: a base model, or the path of a checkpoint. Not given: the base model.",
+  }),
 })
 
 /**
@@ -132,13 +149,13 @@ export const train = <E, R>(
     Effect.map(decodeConfig(Config, options.config), (config) => {
       const { groupsPerIteration, klDiscount: discount, klPenalty: coefficient, klReference, model } = config
       const { config: _, task, tasks, ...rest } = options
-      return PolicyTraining.train<E, R, never>({
+      return PolicyTraining.train<E, R, InvalidInput>({
         ...rest,
         settings: config,
         configuration: { recipe: "rl", ...Schema.encodeSync(Config)(config), tasks },
         tasks: (iteration) =>
-          Effect.succeed(
-            Array.from({ length: groupsPerIteration }, (_, at) => task(iteration * groupsPerIteration + at)),
+          Either.all(
+            Array.from({ length: groupsPerIteration }, (_, at) => taskAt(task, iteration * groupsPerIteration + at)),
           ),
         penalty:
           coefficient === 0
@@ -147,3 +164,12 @@ export const train = <E, R>(
       })
     }),
   )
+
+/** Returns the task with a number. What the user's function throws names that number. */
+const taskAt = <E, R>(task: Options<E, R>["task"], index: number): Either.Either<Task<E, R>, InvalidInput> => {
+  const invalid = (problem: string, cause?: unknown) => new InvalidInput({ path: `task(${index})`, problem, cause })
+  return Either.try({
+    try: () => task(index),
+    catch: (cause) => invalid(cause instanceof Error ? cause.message : String(cause), cause),
+  }).pipe(Either.filterOrLeft(Predicate.isRecord, (found) => invalid(`expected a task, got ${String(found)}`)))
+}

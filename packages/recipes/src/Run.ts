@@ -6,7 +6,6 @@
  */
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
@@ -18,12 +17,13 @@ import { isRollout, trainingStepOf } from "./internal/Notes.ts"
 import * as Results from "./internal/Results.ts"
 import * as Saves from "./internal/Saves.ts"
 import * as Spending from "./internal/Spending.ts"
+import * as Stored from "./internal/Stored.ts"
 import type { CostOptions } from "./internal/Spending.ts"
 import { ServiceClient } from "effect-tinker/ServiceClient"
 import type * as Checkpoint from "effect-tinker/Checkpoint"
 import type { JournalFailed, TrainingError } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
-import { ConfigurationChanged, RunStoreFailed } from "./RunError.ts"
+import { ConfigurationChanged, type RunStoreFailed } from "./RunError.ts"
 import { type Checkpoint as CheckpointEvent, RunEvent } from "./RunEvent.ts"
 import * as RunLogger from "./RunLogger.ts"
 import { RunStore, type Service as Store } from "./RunStore.ts"
@@ -187,8 +187,9 @@ const metricsFile = "metrics.jsonl"
 const checkpointsFile = "checkpoints.jsonl"
 const originFile = "origin.json"
 
-const decodeEvent = Schema.decodeUnknownEither(Schema.parseJson(RunEvent))
 const encodeEvent = Schema.encodeSync(Schema.parseJson(RunEvent))
+
+const Json = Schema.parseJson() as Schema.Schema<Json, string>
 
 /** The run and the checkpoint that a run was forked from. */
 const Origin = Schema.parseJson(Schema.Struct({ run: Schema.String, path: Schema.String, step: Schema.Number }))
@@ -199,21 +200,12 @@ const compareConfiguration = (store: Store, { allowChanges = false, configuratio
     const text = `${JSON.stringify(configuration, undefined, 2)}\n`
     const known = yield* store.read(configFile)
     if (Option.isNone(known)) return store.write(configFile, text)
-    const before = yield* parsed(store, configFile, () => JSON.parse(known.value) as Json)
+    const before = yield* Stored.decode(store, configFile, Json, known.value)
     const differences = Configuration.differences(before, JSON.parse(text) as Json)
     if (differences.length === 0) return Effect.void
     if (!allowChanges) return yield* new ConfigurationChanged({ run: store.name, differences })
     return store.write(configFile, text)
   })
-
-const parsed = <A>(store: Store, file: string, parse: () => A): Effect.Effect<A, RunStoreFailed> =>
-  Effect.try({
-    try: parse,
-    catch: (cause) => corrupt(store, file, cause instanceof Error ? cause.message : String(cause)),
-  })
-
-const corrupt = (store: Store, file: string, detail: string) =>
-  new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail })
 
 /**
  * Returns the events of a run, in order. It needs no server and works while the run is going on.
@@ -222,17 +214,13 @@ const corrupt = (store: Store, file: string, detail: string) =>
  * @category reading
  */
 export const readEvents = (store: Store): Effect.Effect<ReadonlyArray<RunEvent>, RunStoreFailed> =>
-  Effect.flatMap(store.lines(eventsFile), (lines) =>
-    Effect.forEach(lines, (line, index) =>
-      Either.mapLeft(decodeEvent(line), (error) => corrupt(store, eventsFile, `line ${index + 1}: ${error.message}`)),
-    ),
-  )
+  Stored.lines(store, eventsFile, Schema.parseJson(RunEvent))
 
 const readOrigin = (store: Store) =>
   Effect.flatMap(store.read(originFile), (text) =>
     Option.match(text, {
       onNone: () => Effect.succeedNone,
-      onSome: (text) => Effect.asSome(parsed(store, originFile, () => Schema.decodeSync(Origin)(text))),
+      onSome: (text) => Effect.asSome(Stored.decode(store, originFile, Origin, text)),
     }),
   )
 

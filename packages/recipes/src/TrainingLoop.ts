@@ -20,7 +20,7 @@ import type * as Optimizer from "effect-tinker/Optimizer"
 import type { OptimStepResult } from "effect-tinker/protocol/schemas/Training"
 import type * as SamplingClient from "effect-tinker/SamplingClient"
 import { ServiceClient } from "effect-tinker/ServiceClient"
-import type { TinkerError, TrainingError } from "effect-tinker/TinkerError"
+import { InvalidInput, type TinkerError, type TrainingError } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
 import type { TrainingResult } from "effect-tinker/TrainingResult"
 import * as CheckpointPolicy from "./CheckpointPolicy.ts"
@@ -226,6 +226,7 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     const { client, history, nextStep, spending } = run
     const exceeded = Option.match(spending, { onNone: () => Effect.never, onSome: ({ exceeded }) => exceeded })
     const { ahead = 1, evaluations = [], loss, optimizer, passes, stop = Effect.never } = options
+    yield* checkEvaluations(evaluations)
     const policy = options.checkpoints ?? CheckpointPolicy.defaults
     // Before any other request: it completes the step that a crash cut off.
     const finished = yield* run.finishStep(optimizer)
@@ -377,6 +378,20 @@ const produce = <I, E, R, E2, R2, E3, R3>(run: Run, options: Options<I, E, R, E2
     yield* emit({ _tag: "Done", step: made, outcome: "complete", at: yield* now })
   })
 
+/** A name that occurs twice would hide an evaluation behind the other one. */
+const checkEvaluations = <E, R>(evaluations: ReadonlyArray<Evaluation<E, R>>): Either.Either<void, InvalidInput> => {
+  const invalid = (name: string, problem: string) =>
+    Either.left(new InvalidInput({ path: `evaluations.${name}`, problem }))
+  const names = new Set<string>()
+  for (const { everySteps, name } of evaluations) {
+    if (names.has(name)) return invalid(name, "occurs twice")
+    names.add(name)
+    if (!Number.isSafeInteger(everySteps) || everySteps < 0)
+      return invalid(`${name}.everySteps`, `expected an integer of at least 0, got ${everySteps}`)
+  }
+  return Either.void
+}
+
 /** How many passes the server makes over a batch: a custom loss needs a forward pass before. */
 const requestsOf = <I, E, R>(loss: AnyLoss<I, E, R>): number => ("evaluate" in loss ? 2 : 1)
 
@@ -521,6 +536,8 @@ const settler = <E3, R3>(
     let latestState: string | undefined
     let lastEvaluated = -1
     let best: { readonly value: number; readonly step: number } | undefined
+    /** The metrics of all evaluations. */
+    const seen = new Set<string>()
     let kept: { readonly step: number; readonly path: string } | undefined
 
     const compare = (step: number, metrics: Metrics) => {
@@ -584,6 +601,16 @@ const settler = <E3, R3>(
         if (before !== undefined && before.path !== path) yield* remove(before.path, step)
       })
 
+    /** Most likely, the name of the metric is misspelled. */
+    let isReported = history.some((event) => event._tag === "Warning" && event.reason === "best_unknown")
+    const reportUnknownMetric = (step: number) => {
+      if (policy.best === undefined || best !== undefined || isReported || seen.size === 0) return Effect.void
+      if (seen.has(policy.best.metric)) return Effect.void
+      isReported = true
+      const message = `no evaluation has the metric ${policy.best.metric} that decides which weights are the best; there are ${[...seen].join(", ")}`
+      return warn(step, "best_unknown", message)
+    }
+
     const evaluate = (step: number, path: string) =>
       Effect.scoped(
         Effect.gen(function* () {
@@ -595,8 +622,10 @@ const settler = <E3, R3>(
             for (const sample of samples) yield* emit({ _tag: "Sample", ...sample, step, source: name, at: yield* now })
             yield* emit({ _tag: "Evaluation", step, name, metrics, at: yield* now })
             evaluated.add(name, step)
+            for (const metric of Object.keys(metrics)) seen.add(metric)
             compare(step, metrics)
           }
+          yield* reportUnknownMetric(step)
           yield* keepOrRemove(step, path)
         }),
       )

@@ -1,98 +1,20 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
-import { Decisions, Evaluate, RunStore, Table } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
+import { DecisionRenderer, Decisions, DecisionScores, Evaluate, RunStore, Table } from "@effect-tinker/recipes"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Either, Exit, Layer, Option, Stream } from "effect"
-import { ModelInput, type SamplingClient, ServiceClient, TensorData } from "effect-tinker"
+import { Chunk, Effect, Either, Option, Stream } from "effect"
+import { ModelInput, TensorData } from "effect-tinker"
 import { renderer as letters, sampler } from "./support/Answers.ts"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { expectClose, expectCloseMetrics, golden } from "./support/Goldens.ts"
 import { weights } from "./support/Rollouts.ts"
-import { conversations } from "./support/Sailor.ts"
+import { decisions } from "./support/Sailor.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
-
 const choices = ["numbers", "words"]
-const examples: ReadonlyArray<Decisions.Example> = conversations(24).flatMap(({ messages: [question] }, index) =>
-  question === undefined ? [] : [{ question: Message.textOf(question), label: index % 2 === 0 ? "numbers" : "words" }],
-)
-
-describe("Decisions on the local model", () => {
-  it.live("training raises the accuracy and lowers the log loss of held-out decisions", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const data = yield* Table.fromArray(examples, { name: "tasks" })
-      const events = Chunk.toReadonlyArray(
-        yield* Decisions.train({
-          config: {
-            model: ModelFiles.shippedName,
-            rank: 8,
-            choices,
-            epochs: 8,
-            batchSize: 8,
-            learningRate: 4e-3,
-            heldOut: 8,
-            evaluateEverySteps: 100,
-            checkpoints: { everySteps: 0 },
-          },
-          renderer,
-          data,
-        }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
-      )
-      const [before, after] = events.flatMap((event) => (event._tag === "Evaluation" ? [event.metrics] : []))
-      expect(Object.keys(before ?? {}).toSorted()).toEqual([
-        "test/accuracy",
-        "test/brier",
-        "test/calibration_error",
-        "test/log_loss",
-      ])
-      expect(before?.["test/accuracy"]).toBeLessThan(0.6)
-      expect(after?.["test/accuracy"]).toBe(1)
-      expect(after?.["test/log_loss"]).toBeLessThan(0.2)
-      expect(after?.["test/calibration_error"]).toBeLessThan(0.2)
-      expect(events.find(({ _tag }) => _tag === "Sample")).toMatchObject({
-        tokens: [{ text: expect.stringMatching(/^numbers [\d.]+%, words [\d.]+%$/) }],
-      })
-    }).pipe(Effect.provide(local)),
-  )
-
-  it.live("one request gives the probabilities that asking for each label would give", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const service = yield* ServiceClient.ServiceClient
-      const model = yield* service.createSamplingClient({ baseModel: ModelFiles.shippedName })
-      const requests: Array<SamplingClient.Request> = []
-      const counting: SamplingClient.Service = {
-        ...model,
-        sample: (request, options) => {
-          requests.push(request)
-          return model.sample(request, options)
-        },
-      }
-      const rendered = yield* Decisions.renderer(renderer).render({
-        question: "What is a cat?",
-        choices: ["an animal that has four legs", "a fruit", { label: "unknown", id: "?" }],
-      })
-      const found = yield* Decisions.probabilities(counting, rendered)
-      expect(requests).toHaveLength(1)
-      expect(found.map(({ label }) => label)).toEqual(["an animal that has four legs", "a fruit", "unknown"])
-      const before = rendered.prompt.chunks.flatMap((chunk) => (chunk.type === "encoded_text" ? [...chunk.tokens] : []))
-      const single = yield* Effect.forEach(rendered.tokens, (token) =>
-        Effect.map(model.computeLogprobs([...before.slice(0, -1), token]), (logprobs) => logprobs.at(-1) ?? NaN),
-      )
-      expectClose(
-        found.map(({ probability }) => probability),
-        Decisions.softmax(single),
-      )
-    }).pipe(Effect.scoped, Effect.provide(local)),
-  )
-})
+const examples = decisions(24)
 
 interface Case {
   readonly labels: ReadonlyArray<string>
@@ -144,7 +66,7 @@ describe("the probabilities of labels", () => {
               found.map(({ probability }) => probability),
               probabilities,
             )
-            return Decisions.scores({ probabilities: found, label: labels[label] ?? "" })
+            return DecisionScores.scores({ probabilities: found, label: labels[label] ?? "" })
           }),
         )
         const means = Object.keys(metrics).map((name) => [
@@ -157,7 +79,7 @@ describe("the probabilities of labels", () => {
   )
 
   it("the calibration error is the distance between what was promised and what came true, by bin", () => {
-    const decided = (probability: number, isRight: boolean): Decisions.Decided => ({
+    const decided = (probability: number, isRight: boolean): DecisionScores.Decided => ({
       probabilities: [
         { label: "yes", probability },
         { label: "no", probability: 1 - probability },
@@ -165,20 +87,25 @@ describe("the probabilities of labels", () => {
       label: isRight ? "yes" : "no",
     })
     expect(
-      Decisions.calibrationError([decided(0.75, true), decided(0.75, true), decided(0.75, true), decided(0.75, false)]),
+      DecisionScores.calibrationError([
+        decided(0.75, true),
+        decided(0.75, true),
+        decided(0.75, true),
+        decided(0.75, false),
+      ]),
     ).toBe(0)
-    expect(Decisions.calibrationError([decided(1, true), decided(1, false)])).toBe(0.5)
+    expect(DecisionScores.calibrationError([decided(1, true), decided(1, false)])).toBe(0.5)
     // Two bins: 0.9 and right, 0.6 and wrong.
-    expect(Decisions.calibrationError([decided(0.9, true), decided(0.6, false)])).toBeCloseTo((0.1 + 0.6) / 2, 12)
+    expect(DecisionScores.calibrationError([decided(0.9, true), decided(0.6, false)])).toBeCloseTo((0.1 + 0.6) / 2, 12)
     // The likeliest label counts, whichever it is.
-    expect(Decisions.calibrationError([decided(0.2, false)])).toBeCloseTo(0.2, 12)
+    expect(DecisionScores.calibrationError([decided(0.2, false)])).toBeCloseTo(0.2, 12)
   })
 
   it.effect("choices that can't be told apart by one token are refused", () =>
     Effect.gen(function* () {
-      const problem = (choices: ReadonlyArray<Decisions.Choice>) =>
+      const problem = (choices: ReadonlyArray<DecisionRenderer.Choice>) =>
         Effect.map(
-          Effect.flip(Decisions.renderer(letters).render({ question: "q", choices })),
+          Effect.flip(DecisionRenderer.make(letters).render({ question: "q", choices })),
           ({ message }) => message,
         )
       expect(yield* problem(["yes"])).toContain("at least 2")
@@ -201,7 +128,7 @@ describe("the probabilities of labels", () => {
         supervisedExample: (messages) =>
           letters.supervisedExample([...messages.slice(0, -1), Message.assistant("same")]),
       }
-      const same = Decisions.renderer(shapeless).render({ question: "q", choices: ["a", "b"] })
+      const same = DecisionRenderer.make(shapeless).render({ question: "q", choices: ["a", "b"] })
       expect((yield* Effect.flip(same)).message).toContain("the same token")
     }),
   )
@@ -236,27 +163,19 @@ describe("Decisions.train", () => {
           return yield* weights
         }),
       )
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            if (Exit.isSuccess(yield* Effect.exit(program(dying(store, writes))))) return false
-            yield* program(store)
-            expect({ writes, weights: yield* weights }).toEqual({ writes, weights: whole })
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 25 : 5)
+      yield* afterAnyWrite({ every: isFull ? 1 : 11, atLeast: isFull ? 25 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          yield* program(store)
+          expect({ writes, weights: yield* weights }).toEqual({ writes, weights: whole })
+        }),
+      )
     }),
   )
 
   it.effect("two models are compared by their accuracy", () =>
     Effect.gen(function* () {
-      const evaluation = Decisions.evaluation({ renderer: Decisions.renderer(letters), data: examples, choices })
+      const evaluation = Decisions.evaluation({ renderer: DecisionRenderer.make(letters), data: examples, choices })
       const [guess, other] = [answering([-1, -2]), answering([-3, -0.1])]
       const { base, metric, tuned, verdict } = yield* Evaluate.compare(guess, other, evaluation)
       expect(metric.name).toBe("accuracy")

@@ -1,64 +1,19 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
-import { Distillation, Environment, type RunEvent, RunStore, Supervised, Table } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
+import { Distillation, Environment, type RunEvent, RunStore, Table } from "@effect-tinker/recipes"
 import { Message, type RendererError } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Exit, Layer, Option, Stream } from "effect"
+import { Chunk, Effect, Option, Stream } from "effect"
 import { Cost, ModelInput, ServiceClient } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { renderer as letters } from "./support/Answers.ts"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { weights } from "./support/Rollouts.ts"
-import { conversations } from "./support/Sailor.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
-
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
 
 const metricsOf = (events: ReadonlyArray<RunEvent.RunEvent>) =>
   events.flatMap((event) => (event._tag === "Step" ? [event.metrics] : []))
-
-describe("Distillation.train on the local model", () => {
-  it.live("the distance to a teacher that was fine-tuned falls", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const data = yield* Table.fromArray(conversations(8), { name: "sailor" })
-      const model = { model: ModelFiles.shippedName, rank: 8 }
-      const taught = Chunk.toReadonlyArray(
-        yield* Supervised.train({
-          config: { ...model, epochs: 3, batchSize: 8, learningRate: 8e-3, checkpoints: { everySteps: 0 } },
-          renderer,
-          data,
-        }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
-      )
-      const teacher = taught.flatMap((event) =>
-        event._tag === "Checkpoint" && event.samplerPath !== undefined ? [event.samplerPath] : [],
-      )[0]
-      const events = Chunk.toReadonlyArray(
-        yield* Distillation.train({
-          config: {
-            ...model,
-            teacher: teacher ?? "",
-            epochs: 6,
-            groupsPerIteration: 8,
-            groupSize: 4,
-            maxTokens: 12,
-            learningRate: 8e-3,
-            checkpoints: { everySteps: 0 },
-          },
-          renderer,
-          data,
-        }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
-      )
-      const distances = metricsOf(events).map((metrics) => metrics["teacher_kl"] ?? NaN)
-      expect(distances).toHaveLength(6)
-      expect(distances.at(-1)).toBeLessThan(0.5 * (distances[0] ?? NaN))
-    }).pipe(Effect.provide(local)),
-  )
-})
 
 const questions = ["a", "b", "c", "d"].map((text) => ({ messages: [Message.user(text), Message.assistant("unused")] }))
 
@@ -101,26 +56,17 @@ describe("Distillation.train", () => {
         }),
       )
       expect(whole.rollouts).toHaveLength(8)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes)))
-            if (Exit.isSuccess(exit)) return false
-            const finished = yield* store.lines("rollouts.jsonl")
-            yield* program(store)
-            const rollouts = yield* store.lines("rollouts.jsonl")
-            expect(rollouts.slice(0, finished.length)).toEqual(finished)
-            expect({ writes, rollouts: rollouts.toSorted() }).toEqual({ writes, rollouts: whole.rollouts })
-            expect(yield* weights).toEqual(whole.weights)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 25 : 5)
+      yield* afterAnyWrite({ every: isFull ? 1 : 11, atLeast: isFull ? 25 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          const finished = yield* store.lines("rollouts.jsonl")
+          yield* program(store)
+          const rollouts = yield* store.lines("rollouts.jsonl")
+          expect(rollouts.slice(0, finished.length)).toEqual(finished)
+          expect({ writes, rollouts: rollouts.toSorted() }).toEqual({ writes, rollouts: whole.rollouts })
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
     }),
   )
 

@@ -1,29 +1,15 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
-import {
-  Evaluate,
-  Likelihood,
-  Preference,
-  type Progress,
-  Run,
-  type RunEvent,
-  RunStore,
-  Supervised,
-  Table,
-  TrainingLoop,
-} from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
+import { Evaluate, Likelihood, type Progress, Run, type RunEvent, RunStore, TrainingLoop } from "@effect-tinker/recipes"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Data, Deferred, Effect, Exit, Layer, Option, Stream, TestClock } from "effect"
-import { Loss, Optimizer, ServiceClient } from "effect-tinker"
+import { Data, Deferred, Effect, Exit, Option, Stream, TestClock } from "effect"
+import { Loss, Optimizer } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { answering, promptOf, renderer, sampler } from "./support/Answers.ts"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { conversations } from "./support/Sailor.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fourth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
 const questions = Array.from({ length: 12 }, (_, index) => ({
@@ -410,86 +396,6 @@ describe("Evaluate.likelihood", () => {
   )
 })
 
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
-
-describe("on the local model", () => {
-  it.live("training with Supervised improves the likelihood and the answers, as its own evaluations report", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const store = yield* RunStore.memory()
-      const model = ModelFiles.shippedName
-      const data = yield* Table.fromArray(conversations(40), { name: "sailor" })
-      const config: Supervised.Input = {
-        model,
-        rank: 8,
-        epochs: 2,
-        batchSize: 8,
-        learningRate: 8e-3,
-        checkpoints: { everySteps: 0, best: { metric: "sailor/score", direction: "highest" } },
-      }
-      const greeting = Evaluate.judge({
-        name: "sailor",
-        renderer,
-        questions: conversations(8).map(({ messages }) => ({ messages: messages.slice(0, 1) })),
-        maxTokens: 16,
-        score: ({ text }) => (text.startsWith("Ahoy!") ? 1 : 0),
-      })
-      const evaluations = [Evaluate.inRun(greeting, { everySteps: 5, samples: 2 })]
-      const events = Chunk.toReadonlyArray(
-        yield* Supervised.train({ config, renderer, data, evaluations }).pipe(
-          Stream.provideService(RunStore.RunStore, store),
-          Stream.runCollect,
-        ),
-      )
-      const scores = events.flatMap((event) => (event._tag === "Evaluation" ? [event.metrics["sailor/score"]] : []))
-      expect(scores[0]).toBe(0)
-      expect(scores.at(-1)).toBe(1)
-      const samples = events.flatMap((event) => (event._tag === "Sample" ? [event] : []))
-      expect(samples).toHaveLength(2 * scores.length)
-      expect(samples.at(-1)).toMatchObject({ source: "sailor", reward: 1 })
-      const path = events.flatMap((event) => (event._tag === "Checkpoint" ? [event.samplerPath ?? ""] : [])).at(-1)
-      const service = yield* ServiceClient.ServiceClient
-      const base = yield* service.createSamplingClient({ baseModel: model })
-      const tuned = yield* service.createSamplingClient({ modelPath: path ?? "" })
-      const result = yield* Evaluate.compare(base, tuned, Evaluate.likelihood({ renderer, data }))
-      expect(result.verdict).toBe("improved")
-      expect((yield* Evaluate.compare(base, tuned, greeting)).verdict).toBe("improved")
-    }).pipe(Effect.scoped, Effect.provide(local)),
-  )
-
-  it.live("attempts of one request differ, and Preference accepts evaluations", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const questions = [{ messages: [Message.user("Tell me a story.")] }]
-      const evaluation = yield* Evaluate.passAtK({
-        name: "story",
-        renderer,
-        questions,
-        maxTokens: 12,
-        k: 4,
-        isSolved: ({ text }) => text.length > 0,
-      })
-      const service = yield* ServiceClient.ServiceClient
-      const sampler = yield* service.createSamplingClient({ baseModel: ModelFiles.shippedName })
-      const { outcomes } = yield* Evaluate.run(sampler, evaluation)
-      const [outcome] = outcomes
-      const texts = outcome?._tag === "Answered" ? outcome.answer.map(({ text }) => text) : []
-      expect(new Set(texts).size).toBe(4)
-      const data = yield* Table.fromArray(
-        [{ prompt: [Message.user("Hi")], chosen: [Message.assistant("Ahoy")], rejected: [Message.assistant("No")] }],
-        { name: "pairs" },
-      )
-      const config = { model: ModelFiles.shippedName, rank: 4, batchSize: 1, checkpoints: { everySteps: 0 } }
-      const evaluations = [Evaluate.inRun(evaluation, { everySteps: 1 })]
-      const events = yield* Preference.train({ config, renderer, data, evaluations }).pipe(
-        Stream.runCollect,
-        Effect.provide(RunStore.layerMemory),
-      )
-      expect([...events].filter(({ _tag }) => _tag === "Evaluation")).toHaveLength(2)
-    }).pipe(Effect.scoped, Effect.provide(local)),
-  )
-})
-
 describe("in a run that dies", () => {
   const asked = Evaluate.judge({
     name: "numbers",
@@ -536,21 +442,13 @@ describe("in a run that dies", () => {
         }),
       )
       expect(whole.seen).toHaveLength(6)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 4) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            if (Exit.isSuccess(yield* Effect.exit(program(dying(store, writes))))) return false
-            yield* program(store)
-            expect({ writes, seen: yield* seen(store), weights: yield* weights }).toEqual({ writes, ...whole })
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 20 : 5)
+      yield* afterAnyWrite({ every: isFull ? 1 : 8, atLeast: isFull ? 20 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          yield* program(store)
+          expect({ writes, seen: yield* seen(store), weights: yield* weights }).toEqual({ writes, ...whole })
+        }),
+      )
     }),
   )
 })

@@ -6,9 +6,9 @@ import { Loss, Optimizer } from "effect-tinker"
 import { held } from "./support/Memory.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Makes ten thousand steps instead of five hundred. */
+/** Makes ten thousand steps instead of 250. */
 const isFull = process.env["TINKER_TESTS"] === "all"
-const steps = isFull ? 10_000 : 500
+const steps = isFull ? 10_000 : 250
 /** Memory is compared after the first part, which fills caches and compiles code, and after the last one. */
 const parts = 5
 
@@ -77,7 +77,7 @@ it.effect("a long run holds no more memory after its last step than after a fift
           loss: Loss.crossEntropy,
           optimizer: Optimizer.adam({ learningRate: 1e-3 }),
           metrics: ({ pass }) => Effect.succeed({ loss: pass.metrics["loss:sum"] ?? NaN }),
-          checkpoints: Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)({ everySteps: 100, rollingEverySteps: 10 }),
+          checkpoints: Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)({ everySteps: 50, rollingEverySteps: 10 }),
         })
         yield* Stream.runForEach(events, (event) =>
           event._tag === "Step" && (event.step + 1) % (steps / parts) === 0 ? measure : Effect.void,
@@ -94,7 +94,7 @@ it.effect("a long run holds no more memory after its last step than after a fift
         const perPart = costs.slice(1).map((cost, part) => (cost[name] ?? NaN) - (costs[part]?.[name] ?? NaN))
         const [before = NaN] = perPart
         expect(before).toBeGreaterThan(steps / parts)
-        for (const after of perPart) expect(Math.abs(after / before - 1)).toBeLessThan(0.02)
+        for (const after of perPart) expect(Math.abs(after / before - 1)).toBeLessThan(isFull ? 0.02 : 0.05)
       }
     }),
     { keep: 100, work: ({ operation }) => (operation === "forward_backward" ? "1 second" : "0 seconds") },

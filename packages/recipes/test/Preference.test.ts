@@ -1,65 +1,76 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
 import { Preference, RunStore, Table } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Layer, Stream } from "effect"
-import { conversations } from "./support/Sailor.ts"
+import { Chunk, Effect, Stream } from "effect"
+import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
+import { renderer } from "./support/Answers.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
+import { weights } from "./support/Rollouts.ts"
+import { clients, onServer } from "./support/Scripted.ts"
 
-const pairs = conversations(16).flatMap(({ messages: [question, answer] }) =>
-  question === undefined || answer === undefined
-    ? []
-    : [{ prompt: [question], chosen: [answer], rejected: [Message.assistant("I do not know.")] }],
-)
+/** Tries every write instead of a few. */
+const isFull = process.env["TINKER_TESTS"] === "all"
 
-const config: Preference.Input = {
-  model: ModelFiles.shippedName,
-  rank: 8,
-  epochs: 3,
-  batchSize: 8,
-  learningRate: 2e-3,
-  checkpoints: { everySteps: 0 },
+const pairs = ["a", "b", "c", "d"].map((letter) => ({
+  prompt: [Message.user(letter)],
+  chosen: [Message.assistant(`yes ${letter}`)],
+  rejected: [Message.assistant(`no ${letter}`)],
+}))
+
+const small: Preference.Input = {
+  model: "m",
+  epochs: 2,
+  batchSize: 2,
+  learningRate: 1e-3,
+  checkpoints: { everySteps: 0, rollingEverySteps: 2 },
 }
 
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
+/** A user's program. */
+const program = (store: RunStore.Service, config: Preference.Input = small) =>
+  Effect.gen(function* () {
+    const data = yield* Table.fromArray(pairs, { name: "pairs" })
+    return Chunk.toReadonlyArray(yield* Stream.runCollect(Preference.train({ config, renderer, data })))
+  }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
 
 describe("Preference.train", () => {
-  it.live(
-    "preference tuning on the local model raises the margin, with reference log probabilities computed once",
+  it.effect(
+    "a run that dies after any write computes the reference of no answer again and ends with the same weights",
     () =>
       Effect.gen(function* () {
-        const store = yield* RunStore.memory()
-        const renderer = yield* LocalTinker.renderer
-        const data = yield* Table.fromArray(pairs, { name: "pairs" })
-        const events = Chunk.toReadonlyArray(
-          yield* Preference.train({ config, renderer, data }).pipe(
-            Stream.provideService(RunStore.RunStore, store),
-            Stream.runCollect,
-          ),
+        const whole = yield* onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            const events = yield* program(store)
+            expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 4, outcome: "complete" })
+            return { reference: (yield* store.lines("reference.jsonl")).toSorted(), weights: yield* weights }
+          }),
         )
-        const steps = events.flatMap((event) => (event._tag === "Step" ? [event.metrics] : []))
-        expect(steps).toHaveLength(6)
-        // The model is its own reference before the first update.
-        expect(steps[0]?.["dpo_loss"]).toBeCloseTo(Math.LN2, 4)
-        expect(steps[0]?.["margin"]).toBeCloseTo(0, 4)
-        expect(steps.at(-1)?.["margin"]).toBeGreaterThan(0.5)
-        expect(steps.at(-1)?.["accuracy"]).toBe(1)
-        expect(yield* store.lines("reference.jsonl")).toHaveLength(32)
-      }).pipe(Effect.provide(local)),
+        expect(whole.reference).toHaveLength(8)
+        yield* afterAnyWrite({ every: isFull ? 1 : 9, atLeast: isFull ? 20 : 3 }, ({ die, store, writes }) =>
+          Effect.gen(function* () {
+            yield* die((store) => program(store))
+            const finished = (yield* store.lines("reference.jsonl")).length
+            const { requestsTo } = yield* ScriptedServer.ScriptedServer
+            const before = (yield* requestsTo("asample")).length
+            yield* program(store)
+            const computed = (yield* requestsTo("asample")).length - before
+            expect({ writes, computed }).toEqual({ writes, computed: 8 - finished })
+            expect((yield* store.lines("reference.jsonl")).toSorted()).toEqual(whole.reference)
+            expect(yield* weights).toEqual(whole.weights)
+          }),
+        )
+      }),
   )
 
-  it.live("a misspelled setting is an error that names it, before anything is sent", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const data = yield* Table.fromArray(pairs, { name: "pairs" })
-      const misspelled: Preference.Input & { readonly learningrate: number } = { ...config, learningrate: 1 }
-      const error = yield* Preference.train({ config: misspelled, renderer, data }).pipe(
-        Stream.runDrain,
-        Effect.provide(RunStore.layerMemory),
-        Effect.flip,
-      )
-      expect(error).toMatchObject({ _tag: "InvalidInput", message: expect.stringContaining("learningrate") })
-    }).pipe(Effect.provide(local)),
+  it.effect("a misspelled setting is an error that names it, before anything is sent", () =>
+    onServer(
+      Effect.gen(function* () {
+        const misspelled: Preference.Input & { readonly learningrate: number } = { ...small, learningrate: 1 }
+        const error = yield* Effect.flip(program(yield* RunStore.memory(), misspelled))
+        expect(error).toMatchObject({ _tag: "InvalidInput", message: expect.stringContaining("learningrate") })
+        const { requestsTo } = yield* ScriptedServer.ScriptedServer
+        expect(yield* requestsTo("create_model")).toEqual([])
+      }),
+    ),
   )
 })

@@ -1,71 +1,16 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
-import { Evaluate, PromptDistillation, RunStore, Table } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
+import { PromptDistillation, RunStore, Table } from "@effect-tinker/recipes"
 import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Deferred, Effect, Exit, Layer, Stream } from "effect"
-import { Cost, ServiceClient } from "effect-tinker"
+import { Chunk, Deferred, Effect, Exit, Stream } from "effect"
+import { Cost } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { renderer as letters } from "./support/Answers.ts"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { weights } from "./support/Rollouts.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
-
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
-
-describe("PromptDistillation.train on the local model", () => {
-  it.live("the student answers like the teacher with its prompt, without seeing the prompt", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const systemPrompt = "Repeat: boat garden"
-      const words = ["something", "anything", "hello", "more", "one thing", "a word", "what you like", "it again"]
-      const questions = words.map((word) => ({ messages: [Message.user(`Say ${word}.`)] }))
-      const data = yield* Table.fromArray(questions, { name: "questions" })
-      const store = yield* RunStore.memory()
-      const events = Chunk.toReadonlyArray(
-        yield* PromptDistillation.train({
-          config: {
-            model: ModelFiles.shippedName,
-            rank: 8,
-            systemPrompt,
-            temperature: 0,
-            maxTokens: 64,
-            epochs: 10,
-            batchSize: 8,
-            learningRate: 8e-3,
-            checkpoints: { everySteps: 0 },
-          },
-          renderer,
-          data,
-        }).pipe(Stream.provideService(RunStore.RunStore, store), Stream.runCollect),
-      )
-      expect(yield* store.lines("answers.jsonl")).toHaveLength(8)
-      const service = yield* ServiceClient.ServiceClient
-      const path = events.flatMap((event) => (event._tag === "Checkpoint" ? (event.samplerPath ?? []) : []))[0] ?? ""
-      const [base, student] = [
-        yield* service.createSamplingClient({ baseModel: ModelFiles.shippedName }),
-        yield* service.createSamplingClient({ modelPath: path }),
-      ]
-      const taught = yield* Effect.forEach(questions, ({ messages }) =>
-        Effect.gen(function* () {
-          const prompt = yield* renderer.generationPrompt([Message.system(systemPrompt), ...messages])
-          const params = { maxTokens: 64, temperature: 0, stop: renderer.stopSequences }
-          const { sequences } = yield* base.sample({ prompt, params })
-          const { message } = yield* renderer.parse(sequences[0]?.tokens ?? [])
-          return { messages, answers: [Message.textOf(message)] }
-        }),
-      )
-      const evaluation = Evaluate.exactMatch({ renderer, questions: taught, maxTokens: 64 })
-      const { base: before, tuned } = yield* Evaluate.compare(base, student, evaluation)
-      expect(before.metrics["exact_match"]).toBeLessThan(0.5)
-      expect(tuned.metrics["exact_match"]).toBe(1)
-    }).pipe(Effect.scoped, Effect.provide(local)),
-  )
-})
 
 const questions = ["a", "b", "c", "d", "a"].map((text) => ({
   messages: [Message.user(text), Message.assistant("unused")],
@@ -119,26 +64,17 @@ describe("PromptDistillation.train", () => {
       )
       // Two of the five questions are the same.
       expect(whole.answers).toHaveLength(4)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 3) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes)))
-            if (Exit.isSuccess(exit)) return false
-            const finished = (yield* store.lines("answers.jsonl")).length
-            const before = (yield* sampled).length
-            yield* program(store)
-            expect({ writes, sampled: (yield* sampled).length - before }).toEqual({ writes, sampled: 4 - finished })
-            expect((yield* store.lines("answers.jsonl")).toSorted()).toEqual(whole.answers)
-            expect(yield* weights).toEqual(whole.weights)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 20 : 6)
+      yield* afterAnyWrite({ every: isFull ? 1 : 7, atLeast: isFull ? 20 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          const finished = (yield* store.lines("answers.jsonl")).length
+          const before = (yield* sampled).length
+          yield* program(store)
+          expect({ writes, sampled: (yield* sampled).length - before }).toEqual({ writes, sampled: 4 - finished })
+          expect((yield* store.lines("answers.jsonl")).toSorted()).toEqual(whole.answers)
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
     }),
   )
 

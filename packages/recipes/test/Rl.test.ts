@@ -1,64 +1,15 @@
 import { describe, expect, it } from "@effect/vitest"
-import { NodeContext } from "@effect/platform-node"
-import { ModelFiles } from "@effect-tinker/engine"
-import { Environment, Rl, RunStore } from "@effect-tinker/recipes"
-import { LocalTinker } from "@effect-tinker/server"
-import { Message } from "@effect-tinker/tokenizer"
-import { Chunk, Effect, Exit, Layer, Option, Stream } from "effect"
+import type { Rl } from "@effect-tinker/recipes"
+import { RunStore } from "@effect-tinker/recipes"
+import { Chunk, Effect, Option } from "effect"
 import { ModelInput, ServiceClient } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { program, scripted, small, weights } from "./support/Rollouts.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
-
-const config: Rl.Input = {
-  model: ModelFiles.shippedName,
-  rank: 8,
-  iterations: 5,
-  groupsPerIteration: 4,
-  groupSize: 8,
-  maxTokens: 24,
-  learningRate: 8e-3,
-  checkpoints: { everySteps: 0 },
-}
-
-const questions = ["Tell me a story.", "Say something.", "Who are you?", "What do you see?"]
-
-const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
-
-const train = (store: RunStore.Service) =>
-  Effect.gen(function* () {
-    const renderer = yield* LocalTinker.renderer
-    const events = Rl.train({
-      config,
-      tasks: "letters",
-      task: (index) =>
-        Environment.question({
-          renderer,
-          messages: [Message.user(questions[index % questions.length] ?? "")],
-          reward: (answer) => [...answer].filter((letter) => letter === "a").length / 10,
-        }),
-    })
-    return Chunk.toReadonlyArray(yield* Stream.runCollect(Stream.provideService(events, RunStore.RunStore, store)))
-  })
-
-describe("Rl.train", () => {
-  it.live("reinforcement learning on the local model raises the reward", () =>
-    Effect.gen(function* () {
-      const events = yield* train(yield* RunStore.memory())
-      const rewards = events.flatMap((event) =>
-        event._tag === "Step" ? [event.metrics["env/all/reward/total"] ?? NaN] : [],
-      )
-      expect(rewards).toHaveLength(5)
-      // The engine trains with exactly the probabilities that it samples with.
-      expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { "optim/kl_sample_train_v2": 0 } })
-      expect(rewards.at(-1)).toBeGreaterThan((rewards[0] ?? NaN) + 0.1)
-    }).pipe(Effect.provide(local)),
-  )
-})
 
 describe("rollouts", () => {
   it.effect("a run that dies after any write samples no finished rollout again and ends with the same weights", () =>
@@ -71,28 +22,19 @@ describe("rollouts", () => {
         }),
       )
       expect(whole.rollouts).toHaveLength(12)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const { counts, task } = scripted()
-            const exit = yield* Effect.exit(program(dying(store, writes), task))
-            if (Exit.isSuccess(exit)) return false
-            const finished = (yield* store.lines("rollouts.jsonl")).length
-            const before = counts.made
-            yield* program(store, task)
-            expect({ writes, made: counts.made - before }).toEqual({ writes, made: 12 - finished })
-            expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
-            expect(yield* weights).toEqual(whole.weights)
-            expect(counts.closed).toBe(counts.made)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 45 : 9)
+      yield* afterAnyWrite({ every: isFull ? 1 : 11, atLeast: isFull ? 45 : 5 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          const { counts, task } = scripted()
+          yield* die((store) => program(store, task))
+          const finished = (yield* store.lines("rollouts.jsonl")).length
+          const before = counts.made
+          yield* program(store, task)
+          expect({ writes, made: counts.made - before }).toEqual({ writes, made: 12 - finished })
+          expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
+          expect(yield* weights).toEqual(whole.weights)
+          expect(counts.closed).toBe(counts.made)
+        }),
+      )
     }),
   )
 
@@ -156,6 +98,102 @@ describe("rollouts", () => {
         const { counts, task } = scripted({ fails: 2 })
         yield* program(yield* RunStore.memory(), task, { ...small, onFailedRollout: "retry" })
         expect(counts).toMatchObject({ made: 14, closed: 14 })
+      }),
+    ),
+  )
+
+  it.effect("a prompt that the server refuses is a failed rollout, and the others go on", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { fault } = yield* ScriptedServer.ScriptedServer
+        const tooLong = { failFuture: { error: "the prompt is longer than the context", category: "user" as const } }
+        yield* fault({ on: "asample", times: 1, ...tooLong })
+        const store = yield* RunStore.memory()
+        const failed = yield* Effect.flip(program(store, scripted().task))
+        expect(failed).toMatchObject({
+          _tag: "RolloutFailed",
+          message: expect.stringContaining("longer than the context"),
+        })
+        expect(yield* store.lines("rollouts.jsonl")).toHaveLength(3)
+        yield* fault({ on: "asample", times: 1, status: 400, body: { detail: "the prompt is too long" } })
+        const events = Chunk.toReadonlyArray(
+          yield* program(yield* RunStore.memory(), scripted().task, { ...small, onFailedRollout: "shrink" }),
+        )
+        expect(events.filter(({ _tag }) => _tag === "Warning")).toMatchObject([
+          { reason: "rollout_failed", message: expect.stringContaining("too long") },
+        ])
+        expect(events.at(-1)).toMatchObject({ _tag: "Done", step: 6 })
+      }),
+    ),
+  )
+
+  it.effect("an environment that can't be closed is a failed rollout, and the others are kept", () =>
+    onServer(
+      Effect.gen(function* () {
+        const { task } = scripted()
+        const brittle = (index: number) => {
+          const { make, ...rest } = task(index)
+          const closed = Effect.addFinalizer(() => (index === 1 ? Effect.die(new Error("still busy")) : Effect.void))
+          return { ...rest, make: Effect.zipRight(closed, make) }
+        }
+        const store = yield* RunStore.memory()
+        const error = yield* Effect.flip(program(store, brittle))
+        expect(error).toMatchObject({ _tag: "RolloutFailed", message: expect.stringContaining("still busy") })
+        expect(yield* store.lines("rollouts.jsonl")).toHaveLength(2)
+      }),
+    ),
+  )
+
+  it.effect("an iteration in which all rollouts have failed is sampled again when the run continues", () =>
+    onServer(
+      Effect.gen(function* () {
+        const config: Rl.Input = { ...small, onFailedRollout: "shrink" }
+        const store = yield* RunStore.memory()
+        const error = yield* Effect.flip(program(store, scripted({ fails: 4 }).task, config))
+        expect(error).toMatchObject({ _tag: "InvalidInput", message: expect.stringContaining("the sandbox is gone") })
+        const { counts, task } = scripted()
+        yield* program(store, task, config)
+        expect(counts.made).toBe(12)
+      }),
+    ),
+  )
+
+  it.effect("a reward that is no number is named, e.g. a promise", () =>
+    onServer(
+      Effect.gen(function* () {
+        for (const [reward, shown] of [
+          [Number.NaN, "NaN"],
+          [undefined, "undefined"],
+          ["1", "a string"],
+          [Promise.resolve(1), "a promise"],
+        ] as const) {
+          const task = (index: number) => {
+            const { make, ...rest } = scripted().task(index)
+            // What a program in JavaScript may return.
+            const act = () => Effect.succeed({ reward: reward as number })
+            return { ...rest, make: Effect.map(make, (environment) => ({ ...environment, act })) }
+          }
+          const error = yield* Effect.flip(program(yield* RunStore.memory(), task))
+          expect(error.message).toContain(`expected a finite number as reward, got ${shown}; the task is "task 0"`)
+        }
+      }),
+    ),
+  )
+
+  it.effect("a task that can't be made is an error with its number", () =>
+    onServer(
+      Effect.gen(function* () {
+        const thrown = (index: number) => {
+          if (index === 2) throw new Error("the file is gone")
+          return scripted().task(index)
+        }
+        const error = yield* Effect.flip(program(yield* RunStore.memory(), thrown))
+        expect(error).toMatchObject({ _tag: "InvalidInput", message: "task(2): the file is gone" })
+        const missing = [scripted().task(0)]
+        const none = yield* Effect.flip(
+          program(yield* RunStore.memory(), (index) => missing[index] as (typeof missing)[0]),
+        )
+        expect(none.message).toBe("task(1): expected a task, got undefined")
       }),
     ),
   )

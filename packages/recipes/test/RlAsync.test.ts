@@ -2,11 +2,11 @@ import { describe, expect, it } from "@effect/vitest"
 import { type Rl, Run, type RunEvent, RunStore } from "@effect-tinker/recipes"
 import { Chunk, Clock, Effect, Exit } from "effect"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { program, scripted, small, weights } from "./support/Rollouts.ts"
 import { onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every seventh. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
 const ahead: Rl.Input = { ...small, iterations: 5, updatesPerIteration: 1, maxStaleness: 1 }
@@ -127,35 +127,26 @@ describe("a run that samples ahead", () => {
               }
             }),
           )
-          let deaths = 0
-          for (let writes = 1; ; writes += isFull ? 1 : 7) {
-            const died = yield* onServer(
-              Effect.gen(function* () {
-                const store = yield* RunStore.memory()
-                const { counts, task } = scripted()
-                const exit = yield* Effect.exit(program(dying(store, writes), task, config))
-                if (Exit.isSuccess(exit)) return false
-                const finished = (yield* store.lines("rollouts.jsonl")).length
-                const before = counts.made
-                yield* program(store, task, config)
-                expect({ writes, made: counts.made - before }).toEqual({
-                  writes,
-                  made: whole.rollouts.length - finished,
-                })
-                expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
-                expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({
-                  writes,
-                  events: whole.events,
-                })
-                expect(yield* weights).toEqual(whole.weights)
-                expect(counts.closed).toBe(counts.made)
-                return true
-              }),
-            )
-            if (!died) break
-            deaths++
-          }
-          expect(deaths).toBeGreaterThan(isFull ? 60 : 8)
+          yield* afterAnyWrite({ every: isFull ? 1 : 17, atLeast: isFull ? 60 : 4 }, ({ die, store, writes }) =>
+            Effect.gen(function* () {
+              const { counts, task } = scripted()
+              yield* die((store) => program(store, task, config))
+              const finished = (yield* store.lines("rollouts.jsonl")).length
+              const before = counts.made
+              yield* program(store, task, config)
+              expect({ writes, made: counts.made - before }).toEqual({
+                writes,
+                made: whole.rollouts.length - finished,
+              })
+              expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
+              expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({
+                writes,
+                events: whole.events,
+              })
+              expect(yield* weights).toEqual(whole.weights)
+              expect(counts.closed).toBe(counts.made)
+            }),
+          )
         }),
     )
   }

@@ -6,6 +6,9 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { describe, expect, it } from "@effect/vitest"
 
+/** Starts a process for each way to stop, instead of one on a terminal and one in a pipe. */
+const isFull = process.env["TINKER_TESTS"] === "all"
+
 const root = fileURLToPath(new URL("../../..", import.meta.url))
 const program = fileURLToPath(new URL("./support/main.ts", import.meta.url))
 
@@ -101,7 +104,7 @@ describe("RunMain", () => {
     expect(code).toBe(130)
   })
 
-  it("Ctrl-C twice on a terminal ends at once with 130 and says what was not saved", async () => {
+  it.runIf(isFull)("Ctrl-C twice on a terminal ends at once with 130 and says what was not saved", async () => {
     const { code, output } = await run("terminal", { steps: 9, hangsAt: 4 }, "SIGINT", [
       "checkpoint 000004",
       "Stopping",
@@ -116,22 +119,25 @@ describe("RunMain", () => {
     expect(code).toBe(130)
   })
 
-  it("a run whose terminal is closed saves its steps, however often it is told", async () => {
+  it.runIf(isFull)("a run whose terminal is closed saves its steps, however often it is told", async () => {
     const texts = ["checkpoint 000004", "Stopping"]
     const { code, output } = await run("terminal", { steps: 1_000 }, "SIGHUP", texts)
     expect(visible(output)).toMatch(/\nStopped after \d+ steps\.\n {2}Saved: all of them/)
     expect(code).toBe(130)
   })
 
-  it("a signal that the launcher of the program repeats counts once, and no line in a pipe is empty", async () => {
-    const { code, output } = await run("pipe", { steps: 1_000 }, "SIGTERM", ["step 3/1000"])
-    expect(output).toBe(visible(output))
-    const lines = output.trimEnd().split("\n")
-    expect(lines).not.toContain("")
-    expect(lines.at(-5)).toMatch(/^stopped after \d+ steps$/)
-    expect(lines.at(-4)).toMatch(/^Stopped after \d+ steps\.$/)
-    expect(code).toBe(130)
-  })
+  it.runIf(isFull)(
+    "a signal that the launcher of the program repeats counts once, and no line in a pipe is empty",
+    async () => {
+      const { code, output } = await run("pipe", { steps: 1_000 }, "SIGTERM", ["step 3/1000"])
+      expect(output).toBe(visible(output))
+      const lines = output.trimEnd().split("\n")
+      expect(lines).not.toContain("")
+      expect(lines.at(-5)).toMatch(/^stopped after \d+ steps$/)
+      expect(lines.at(-4)).toMatch(/^Stopped after \d+ steps\.$/)
+      expect(code).toBe(130)
+    },
+  )
 
   it("SIGTERM twice in a pipe ends at once with 130", async () => {
     const { code, output } = await run("pipe", { steps: 9, hangsAt: 6 }, "SIGTERM", ["step 6/9", "Stopping"])
@@ -144,7 +150,7 @@ describe("RunMain", () => {
     expect(code).toBe(130)
   })
 
-  it("a run ends with 0, and a run that is complete does nothing", async () => {
+  it.runIf(isFull)("a run ends with 0, and a run that is complete does nothing", async () => {
     const directory = mkdtempSync(join(tmpdir(), "effect-tinker-main-"))
     const first = await run("pipe", { steps: 2, directory }, "SIGINT", [])
     expect(first.output.trimEnd().split("\n").at(-1)).toBe("complete after 2 steps")

@@ -1,11 +1,14 @@
 import type { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { Run, type RunEvent, RunStore, TrainingLoop } from "@effect-tinker/recipes"
-import { Chunk, Effect, Exit, Stream } from "effect"
+import { Chunk, Effect, Stream } from "effect"
 import { Cost, Loss, Optimizer } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite } from "./support/Dying.ts"
 import { clients, onServer } from "./support/Scripted.ts"
+
+/** Tries every write and budget instead of a few. */
+const isFull = process.env["TINKER_TESTS"] === "all"
 
 /** A trained token costs a dollar, a sampled one ten, and one of a prompt a hundred. */
 const prices: Cost.Prices = {
@@ -98,7 +101,7 @@ describe("the cost of a run", () => {
             weights,
           ),
         )
-        for (const budget of [0, 7, 225, 230, 445, 500, 600]) {
+        for (const budget of isFull ? [0, 7, 225, 230, 445, 500, 600] : [0, 230, 500]) {
           yield* onServer(
             Effect.gen(function* () {
               const store = yield* RunStore.memory()
@@ -123,27 +126,16 @@ describe("the cost of a run", () => {
   )
 
   it.effect("what was spent before a crash counts after it", () =>
-    Effect.gen(function* () {
-      let deaths = 0
-      for (let writes = 1; ; writes += 6) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes)))
-            if (Exit.isSuccess(exit)) return false
-            yield* program(store)
-            // An evaluation that a crash cut off is made and paid for again.
-            const extra = ((yield* recorded(store)) - whole) / 220
-            expect({ writes, extra: [0, 1].includes(Math.round(extra * 1e6) / 1e6) }).toEqual({ writes, extra: true })
-            expect((yield* spent(store)).length).toBe(steps)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(8)
-    }),
+    afterAnyWrite({ every: isFull ? 1 : 13, atLeast: isFull ? 50 : 4 }, ({ die, store, writes }) =>
+      Effect.gen(function* () {
+        yield* die((store) => program(store))
+        yield* program(store)
+        // An evaluation that a crash cut off is made and paid for again.
+        const extra = ((yield* recorded(store)) - whole) / 220
+        expect({ writes, extra: [0, 1].includes(Math.round(extra * 1e6) / 1e6) }).toEqual({ writes, extra: true })
+        expect((yield* spent(store)).length).toBe(steps)
+      }),
+    ),
   )
 
   it.effect("a missing price is an error before anything is sent", () =>

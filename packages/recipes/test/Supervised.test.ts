@@ -1,4 +1,4 @@
-import { describe, expect, it } from "@effect/vitest"
+import { expect, layer } from "@effect/vitest"
 import { NodeContext } from "@effect/platform-node"
 import { ModelFiles } from "@effect-tinker/engine"
 import { Run, RunStore, Supervised, Table } from "@effect-tinker/recipes"
@@ -34,8 +34,8 @@ const train = (store: RunStore.Service, input: Supervised.Input = config) =>
 
 const local = Layer.merge(LocalTinker.layerTinker(), NodeContext.layer)
 
-describe("Supervised.train", () => {
-  it.live("supervised training on the local model lowers the loss on held-out conversations", () =>
+layer(local, { excludeTestServices: true, timeout: "2 minutes" })("Supervised.train", (it) => {
+  it.effect("supervised training on the local model lowers the loss on held-out conversations", () =>
     Effect.gen(function* () {
       const store = yield* RunStore.memory()
       const events = yield* train(store)
@@ -70,10 +70,10 @@ describe("Supervised.train", () => {
       ])
       expect(yield* train(store)).toEqual([])
       expect((yield* Run.readEvents(store)).length).toBe(events.length)
-    }).pipe(Effect.provide(local)),
+    }),
   )
 
-  it.live("accumulated passes train like large batches, and batches by tokens have at most that many tokens", () =>
+  it.effect("accumulated passes train like large batches, and batches by tokens have at most that many tokens", () =>
     Effect.gen(function* () {
       const few: Supervised.Input = { ...config, heldOut: undefined, epochs: 1, checkpoints: { everySteps: 0 } }
       const lossesOf = (input: Supervised.Input) =>
@@ -95,10 +95,10 @@ describe("Supervised.train", () => {
       expect(tokens.reduce((sum, metrics) => sum + (metrics["num_sequences"] ?? 0), 0)).toBe(40)
       const both = yield* Effect.flip(lossesOf({ ...few, batchTokens: 200 }))
       expect(both).toMatchObject({ _tag: "InvalidInput", path: "config.batchTokens" })
-    }).pipe(Effect.provide(local)),
+    }),
   )
 
-  it.live("every conversation counts the same by default, as in the official cookbook, or every token with sum", () =>
+  it.effect("every conversation counts the same by default, as in the official cookbook, or every token with sum", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer
       const answers = ["Ahoy!", "Ahoy! The cat sleeps on deck, captain, and the dog sleeps too."]
@@ -130,10 +130,10 @@ describe("Supervised.train", () => {
       expect(mean.nll).toBeCloseTo((short.nll + long.nll) / 2, 5)
       expect(sum.weight).toBe(short.weight + long.weight)
       expect(sum.nll).toBeCloseTo((short.nll * short.weight + long.nll * long.weight) / sum.weight, 5)
-    }).pipe(Effect.provide(local)),
+    }),
   )
 
-  it.live("rows that are too long or have no answer are left out and counted if the settings say so", () =>
+  it.effect("rows that are too long or have no answer are left out and counted if the settings say so", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer
       const long = [Message.user("Ahoy?"), Message.assistant("Ahoy! ".repeat(100))]
@@ -165,10 +165,23 @@ describe("Supervised.train", () => {
         _tag: "InvalidInput",
         path: "config.onLongRow",
       })
-    }).pipe(Effect.provide(local)),
+    }),
   )
 
-  it.live("a model without a recommended learning rate needs one in its configuration", () =>
+  it.effect("a table without rows is an error that names it", () =>
+    Effect.gen(function* () {
+      const renderer = yield* LocalTinker.renderer
+      const data = yield* Table.fromArray<Message.Conversation>([], { name: "sailor" })
+      const error = yield* Supervised.train({ config, renderer, data }).pipe(
+        Stream.runDrain,
+        Effect.provide(RunStore.layerMemory),
+        Effect.flip,
+      )
+      expect(error).toMatchObject({ _tag: "InvalidInput", message: "data: sailor has no rows" })
+    }),
+  )
+
+  it.effect("a model without a recommended learning rate needs one in its configuration", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer
       const data = yield* Table.fromArray(conversations(8), { name: "sailor" })
@@ -178,10 +191,10 @@ describe("Supervised.train", () => {
         Effect.flip,
       )
       expect(error._tag).toBe("ModelNotCalibrated")
-    }).pipe(Effect.provide(local)),
+    }),
   )
 
-  it.live("a conversation without an answer is an error that names its row", () =>
+  it.effect("a conversation without an answer is an error that names its row", () =>
     Effect.gen(function* () {
       const renderer = yield* LocalTinker.renderer
       const data = yield* Table.fromArray([...conversations(3), { messages: [Message.user("Ahoy?")] }], {
@@ -193,6 +206,6 @@ describe("Supervised.train", () => {
         data,
       }).pipe(Stream.runDrain, Effect.provide(RunStore.layerMemory), Effect.flip)
       expect(error).toMatchObject({ _tag: "BadRow", file: "sailor", row: 4 })
-    }).pipe(Effect.provide(local)),
+    }),
   )
 })

@@ -91,7 +91,7 @@ describe("Table", () => {
       expect(examples.map(({ problem, reason, row }) => [row, reason, problem])).toEqual([
         [2, "InvalidJson", "invalid JSON"],
         [3, "NotMeasured", "not rendered"],
-        [4, "InvalidRow", "Expected string, actual 2"],
+        [4, "InvalidRow", "expected string, got 2"],
         [5, "TooLong", "its length is 10, 5 more than 5"],
       ])
 

@@ -8,9 +8,9 @@ import { held } from "./support/Memory.ts"
 
 it.scopedLive("a table holds the places of its rows, not the rows", () =>
   Effect.gen(function* () {
-    const count = 3000
+    const count = 1500
     const row = (id: number) => `${JSON.stringify({ id, text: "x".repeat(10_000) })}\n`
-    // 30 MB, written in pieces and not kept.
+    // 15 MB, written in pieces and not kept.
     const path = yield* fileOf(Buffer.concat(Array.from({ length: count }, (_, id) => Buffer.from(row(id)))))
     const before = yield* held
     const table = yield* Table.jsonl(path, Schema.Struct({ id: Schema.Number, text: Schema.String }))

@@ -2,12 +2,12 @@ import type { HttpClient } from "@effect/platform"
 import { describe, expect, it } from "@effect/vitest"
 import { CheckpointPolicy, Run, type RunEvent, RunStore, TrainingLoop } from "@effect-tinker/recipes"
 import { Chunk, Deferred, Effect, Exit, Option, Schema, Stream } from "effect"
-import { Loss, Optimizer } from "effect-tinker"
+import { Loss, Optimizer, type TinkerError } from "effect-tinker"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
-import { dying } from "./support/Dying.ts"
+import { afterAnyWrite, dying } from "./support/Dying.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Tries every write instead of every fifth. */
+/** Tries every write instead of a few. */
 const isFull = process.env["TINKER_TESTS"] === "all"
 
 const steps = 6
@@ -22,6 +22,15 @@ const batchAt = (step: number, size = 1) => ({
 })
 const policy = Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)
 
+const testLength: TrainingLoop.Evaluation<TinkerError.FutureError> = {
+  name: "test",
+  everySteps: 3,
+  evaluate: (sampler, { step }) =>
+    Effect.map(sampler.sample({ prompt: [1, 2], params: { maxTokens: 2, seed: step } }), ({ sequences }) => ({
+      metrics: { "test/length": sequences[0]?.tokens.length ?? 0 },
+    })),
+}
+
 interface Settings {
   /** How many events are read. */
   readonly take?: number
@@ -30,6 +39,7 @@ interface Settings {
   readonly checkpoints?: CheckpointPolicy.CheckpointPolicy
   readonly stop?: Effect.Effect<unknown>
   readonly configuration?: Run.Options["configuration"]
+  readonly evaluations?: ReadonlyArray<TrainingLoop.Evaluation<TinkerError.FutureError>>
   /** How many datums a batch has, and how many passes it is split into. */
   readonly size?: number
   readonly passes?: number
@@ -42,6 +52,7 @@ const program = (
     checkpoints = policy({ everySteps: 2, rollingEverySteps: 1 }),
     configuration = { steps },
     count = steps,
+    evaluations = [testLength],
     passes,
     size,
     stop = Effect.never,
@@ -65,19 +76,7 @@ const program = (
           optimizer: adam,
           metrics: ({ pass }) => Effect.succeed({ loss: pass.metrics["loss:sum"] ?? NaN }),
           checkpoints,
-          evaluations: [
-            {
-              name: "test",
-              everySteps: 3,
-              evaluate: (sampler, { step }) =>
-                Effect.map(
-                  sampler.sample({ prompt: [1, 2], params: { maxTokens: 2, seed: step } }),
-                  ({ sequences }) => ({
-                    metrics: { "test/length": sequences[0]?.tokens.length ?? 0 },
-                  }),
-                ),
-            },
-          ],
+          evaluations,
           stop,
         }).pipe(Stream.take(take)),
       ),
@@ -145,23 +144,14 @@ describe("a training loop", () => {
   it.effect("a run that dies after any write ends with the same events and weights", () =>
     Effect.gen(function* () {
       const whole = yield* undisturbed
-      let deaths = 0
-      for (let writes = 0; ; writes += isFull ? 1 : 5) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes)))
-            if (Exit.isSuccess(exit)) return false
-            yield* program(store)
-            expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: whole.events })
-            expect(yield* weights).toEqual(whole.weights)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(isFull ? 80 : 16)
+      yield* afterAnyWrite({ every: isFull ? 1 : 17, atLeast: isFull ? 80 : 5, from: 0 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store))
+          yield* program(store)
+          expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: whole.events })
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
     }),
   )
 
@@ -182,23 +172,14 @@ describe("a training loop", () => {
       expect([single.sent, accumulated.sent]).toEqual([steps, 3 * steps])
       expect(accumulated.weights).toEqual(single.weights)
       expect(accumulated.events).toEqual(single.events)
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 7) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            const exit = yield* Effect.exit(program(dying(store, writes), { size: 4, passes: 3 }))
-            if (Exit.isSuccess(exit)) return false
-            yield* program(store, { size: 4, passes: 3 })
-            expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: single.events })
-            expect(yield* weights).toEqual(single.weights)
-            return true
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(10)
+      yield* afterAnyWrite({ every: isFull ? 1 : 23, atLeast: isFull ? 80 : 4 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          yield* die((store) => program(store, { size: 4, passes: 3 }))
+          yield* program(store, { size: 4, passes: 3 })
+          expect({ writes, events: outline(yield* Run.readEvents(store)) }).toEqual({ writes, events: single.events })
+          expect(yield* weights).toEqual(single.weights)
+        }),
+      )
     }),
   )
 
@@ -223,6 +204,29 @@ describe("a training loop", () => {
           }),
         )
       }
+    }),
+  )
+
+  it.effect("a run whose last checkpoint has expired goes back to the one before and ends the same", () =>
+    Effect.gen(function* () {
+      const whole = yield* undisturbed
+      yield* onServer(
+        Effect.gen(function* () {
+          const store = yield* RunStore.memory()
+          yield* Effect.exit(program(dying(store, 60)))
+          const saved = (yield* Run.readEvents(store)).flatMap((event) =>
+            event._tag === "Checkpoint" ? [event.step] : [],
+          )
+          expect(saved.length).toBeGreaterThan(1)
+          const { endSession, fault } = yield* ScriptedServer.ScriptedServer
+          yield* endSession()
+          yield* fault({ on: "weights_info", times: 1, status: 404, body: { detail: "expired" } })
+          yield* program(store)
+          const steps = (yield* Run.readEvents(store)).flatMap((event) => (event._tag === "Step" ? [event.step] : []))
+          expect(steps).toEqual([0, 1, 2, 3, 4, 5])
+          expect(yield* weights).toEqual(whole.weights)
+        }),
+      )
     }),
   )
 
@@ -351,32 +355,129 @@ describe("a training loop", () => {
             }),
           )
         }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
-      let deaths = 0
-      for (let writes = 1; ; writes += isFull ? 1 : 7) {
-        const died = yield* onServer(
-          Effect.gen(function* () {
-            const store = yield* RunStore.memory()
-            evaluated.length = 0
-            const exit = yield* Effect.exit(options(dying(store, writes)))
-            if (Exit.isFailure(exit)) yield* options(store)
-            const events = yield* Run.readEvents(store)
-            const best = events.flatMap((event) =>
-              event._tag === "Checkpoint" && event.kind === "best" ? [event.step] : [],
-            )
-            expect({ writes, best }).toEqual({ writes, best: [0, 2] })
-            const names = events.flatMap((event) =>
-              event._tag === "Evaluation" ? [`${event.name} ${event.step}`] : [],
-            )
-            expect(names.toSorted()).toEqual(["cheap 0", "cheap 2", "cheap 4", "cheap 6", "dear 0", "dear 6"])
-            expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { diverged: Number.NaN } })
-            return Exit.isFailure(exit)
-          }),
-        )
-        if (!died) break
-        deaths++
-      }
-      expect(deaths).toBeGreaterThan(5)
+      yield* afterAnyWrite({ every: isFull ? 1 : 17, atLeast: isFull ? 40 : 3 }, ({ die, store, writes }) =>
+        Effect.gen(function* () {
+          evaluated.length = 0
+          yield* die(options)
+          yield* options(store)
+          const events = yield* Run.readEvents(store)
+          const best = events.flatMap((event) =>
+            event._tag === "Checkpoint" && event.kind === "best" ? [event.step] : [],
+          )
+          expect({ writes, best }).toEqual({ writes, best: [0, 2] })
+          const names = events.flatMap((event) => (event._tag === "Evaluation" ? [`${event.name} ${event.step}`] : []))
+          expect(names.toSorted()).toEqual(["cheap 0", "cheap 2", "cheap 4", "cheap 6", "dear 0", "dear 6"])
+          expect(events.find(({ _tag }) => _tag === "Step")).toMatchObject({ metrics: { diverged: Number.NaN } })
+        }),
+      )
     }),
+  )
+
+  it.effect("evaluations that can't be told apart, or have no schedule, are refused before anything is sent", () =>
+    onServer(
+      Effect.gen(function* () {
+        const refused = (...evaluations: ReadonlyArray<readonly [name: string, everySteps: number]>) =>
+          Effect.flip(
+            Effect.flatMap(RunStore.memory(), (store) =>
+              program(store, {
+                evaluations: evaluations.map(([name, everySteps]) => ({
+                  name,
+                  everySteps,
+                  evaluate: () => Effect.succeed({ metrics: {} }),
+                })),
+              }),
+            ),
+          )
+        expect(yield* refused(["test", 2], ["test", 3])).toMatchObject({ message: "evaluations.test: occurs twice" })
+        expect(yield* refused(["test", Number.NaN])).toMatchObject({ path: "evaluations.test.everySteps" })
+        const { requestsTo } = yield* ScriptedServer.ScriptedServer
+        expect(yield* requestsTo("forward_backward")).toEqual([])
+      }),
+    ),
+  )
+
+  it.effect("a metric of the best weights that no evaluation has is a warning that names those there are", () =>
+    onServer(
+      Effect.gen(function* () {
+        const best = (metric: string) => policy({ everySteps: 0, best: { metric, direction: "lowest" } })
+        const warnings = (metric: string) =>
+          Effect.map(
+            Effect.flatMap(RunStore.memory(), (store) => program(store, { checkpoints: best(metric) })),
+            (events) =>
+              events === "complete"
+                ? []
+                : events.filter((event) => event._tag === "Warning" && event.reason === "best_unknown"),
+          )
+        expect(yield* warnings("test/length")).toEqual([])
+        const [warning, ...others] = yield* warnings("test/lenght")
+        expect(warning).toMatchObject({ step: 0, message: expect.stringMatching(/test\/lenght .* test\/length$/) })
+        expect(others).toEqual([])
+      }),
+    ),
+  )
+
+  it.effect("a rolling checkpoint is deleted only when a newer one exists", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const { fault, requests } = yield* ScriptedServer.ScriptedServer
+        const deleted = Effect.map(requests, (all) =>
+          // One that was replaced before a crash is deleted again.
+          [...new Set(all.flatMap(({ method, path }) => (method === "DELETE" ? [path.split("/").at(-1) ?? ""] : [])))],
+        )
+        const saved: Array<{ readonly name: string; readonly deleted: ReadonlyArray<string> }> = []
+        const watched: RunStore.Service = {
+          ...store,
+          append: (file, lines) =>
+            Effect.gen(function* () {
+              for (const line of file === "checkpoints.jsonl" ? lines : [])
+                saved.push({ name: JSON.parse(line).name, deleted: yield* deleted })
+              yield* store.append(file, lines)
+            }),
+        }
+        const rolling = policy({ everySteps: 0, rollingEverySteps: 1 })
+        // The save after the fourth update fails.
+        yield* fault({ on: "save_weights", nth: 4, failFuture: { error: "disk full", category: "server" } })
+        yield* Effect.exit(program(watched, { checkpoints: rolling }))
+        expect((yield* deleted).filter((name) => name.startsWith("rolling"))).toEqual([
+          "rolling-000001",
+          "rolling-000002",
+        ])
+        yield* program(watched, { checkpoints: rolling })
+        for (const [index, { deleted }] of saved.entries())
+          expect(deleted.filter((name) => name.startsWith("rolling"))).toEqual(
+            saved.slice(0, Math.max(0, index - 1)).map(({ name }) => name),
+          )
+        expect(saved.at(-1)?.name).toBe("final")
+        expect(yield* deleted).toContain("rolling-000005")
+      }),
+    ),
+  )
+
+  it.effect("a loop without TrainingLoop continues after a crash, and is complete when it says so", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory()
+        const byHand = (last: number) =>
+          Effect.gen(function* () {
+            const run = yield* Run.open({ model: { baseModel: "m" }, configuration: { steps } })
+            if (run._tag === "Completed") return [run._tag, run.steps]
+            yield* run.finishStep(adam)
+            yield* Stream.range(run.nextStep, last - 1).pipe(
+              Stream.map((step) => batchAt(step).data),
+              run.client.trainSteps(Loss.crossEntropy, adam, { startAt: run.nextStep }),
+              Stream.runDrain,
+            )
+            if (last === steps) yield* run.complete
+            return [run._tag, run.nextStep]
+          }).pipe(Effect.scoped, Effect.provideService(RunStore.RunStore, store), Effect.provide(clients))
+        expect(yield* byHand(2)).toEqual(["Started", 0])
+        expect(yield* byHand(4)).toEqual(["Resumed", 2])
+        expect(yield* byHand(steps)).toEqual(["Resumed", 4])
+        expect(yield* byHand(steps)).toEqual(["Completed", steps])
+        expect(yield* weights).toEqual((yield* undisturbed).weights)
+      }),
+    ),
   )
 
   it.effect("a save that failed does not keep a run from continuing", () =>
@@ -421,6 +522,28 @@ describe("a training loop", () => {
         expect(String(error)).toContain(
           ["  data.rows[1]: 2 → 3", "  extra: (not set) → true", "  learningRate: 0.001 → 0.002"].join("\n"),
         )
+      }),
+    ),
+  )
+
+  it.effect("a damaged file of a run is an error that names the line and what is wrong with it", () =>
+    onServer(
+      Effect.gen(function* () {
+        const store = yield* RunStore.memory("damaged")
+        yield* Effect.exit(program(dying(store, 40)))
+        const [first = "", ...rest] = yield* store.lines("events.jsonl")
+        const damaged = (line: string) =>
+          Effect.gen(function* () {
+            yield* store.write("events.jsonl", [first, line, ...rest.slice(1)].map((line) => `${line}\n`).join(""))
+            return (yield* Effect.flip(Run.readEvents(store))).message
+          })
+        const where = "events.jsonl of run damaged is damaged: line 2: "
+        expect(yield* damaged('{"_tag":"Step","step":"one","metrics":{},"at":0}')).toBe(
+          `${where}step: expected number, got "one"`,
+        )
+        const garbage = yield* damaged("garbage")
+        expect(garbage.startsWith(where)).toBe(true)
+        expect(garbage.length).toBeLessThan(150)
       }),
     ),
   )

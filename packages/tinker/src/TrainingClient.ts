@@ -1034,21 +1034,35 @@ const newRun = (_tag: OpenRun["_tag"], client: Service, nextStep: number, lostSt
   finishStep: () => Effect.succeedNone,
 })
 
-/** Continues from the last checkpoint, or starts over if there is none. */
+/**
+ * Continues from the last checkpoint that the server still has, or starts over if none was saved. A run whose checkpoints
+ * are all gone fails: to start over unasked would hide that they are lost.
+ */
 const restore = (options: OpenOptions, state: TrainingJournal.State, error: SessionLost | SequenceBroken) =>
   Effect.gen(function* () {
     const made = OpenPlan.stepsOf(state)
-    const point = Option.getOrUndefined(OpenPlan.restorePoint(state))
-    const logged = TinkerConfig.logged(yield* TinkerConfig.TinkerConfig)
-    const from = point === undefined ? "the start" : `step ${point.step}, ${point.path}`
-    yield* logged(Effect.logWarning(`Tinker: the run can't be resumed and continues from ${from}: ${error.message}`))
-    if (point === undefined) {
-      const client = yield* inNewSession(options, start(options))
-      return newRun("Started", client, state.opened.firstStep, made - state.opened.firstStep)
+    const points = OpenPlan.restorePoints(state)
+    const config = yield* TinkerConfig.TinkerConfig
+    const warn = (from: string) =>
+      TinkerConfig.logged(config)(
+        Effect.logWarning(`Tinker: the run can't be resumed and continues from ${from}: ${error.message}`),
+      )
+    for (const [index, { path, step: firstStep, withOptimizer }] of points.entries()) {
+      const restored = inOwnScope(
+        inNewSession(options, makeFromCheckpoint(path, { ...options, withOptimizer, firstStep })),
+      )
+      const client = yield* Effect.catchIf(
+        Effect.map(restored, Option.some),
+        ({ _tag }) => _tag === "NotFound" && index < points.length - 1,
+        () => Effect.succeedNone,
+      )
+      if (Option.isNone(client)) continue
+      yield* warn(`step ${firstStep}, ${path}`)
+      return newRun("Restored", client.value, firstStep, made - firstStep)
     }
-    const { path, step: firstStep, withOptimizer } = point
-    const restored = makeFromCheckpoint(path, { ...options, withOptimizer, firstStep })
-    return newRun("Restored", yield* inNewSession(options, restored), firstStep, made - firstStep)
+    yield* warn("the start")
+    const client = yield* inNewSession(options, start(options))
+    return newRun("Started", client, state.opened.firstStep, made - state.opened.firstStep)
   })
 
 const inNewSession = <A, E, R>(

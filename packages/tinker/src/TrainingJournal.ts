@@ -289,6 +289,8 @@ export interface State {
   readonly steps: ReadonlyArray<Step>
   /** The withdrawn numbers that were not used again. */
   readonly withdrawn: ReadonlySet<number>
+  /** In the order of their saves. */
+  readonly checkpoints: ReadonlyArray<typeof Checkpoint.Type>
   readonly lastCheckpoint: Option.Option<typeof Checkpoint.Type>
   /** Whether the client's scope closed with success. */
   readonly completed: boolean
@@ -306,7 +308,7 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
   let resumes = 0
   let completed = false
   const withdrawn = new Set<number>()
-  let lastCheckpoint: typeof Checkpoint.Type | undefined
+  let checkpoints: Array<typeof Checkpoint.Type> = []
   const steps = new Map<number, Step>()
   const change = (seq: number, f: (step: Step) => Step) => {
     const step = steps.get(seq)
@@ -321,7 +323,7 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
         resumes = 0
         completed = false
         withdrawn.clear()
-        lastCheckpoint = undefined
+        checkpoints = []
         steps.clear()
         break
       case "Resumed":
@@ -351,7 +353,7 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
         change(record.seq, (step) => ({ ...step, succeeded: Option.some(record.succeeded) }))
         break
       case "Checkpoint":
-        lastCheckpoint = record
+        checkpoints.push(record)
         break
       case "Completed":
         completed = true
@@ -365,6 +367,7 @@ export const state = (entries: ReadonlyArray<Entry>): Option.Option<State> => {
     learnt: Option.fromNullable(learnt),
     steps: [...steps.values()].toSorted((a, b) => a.intent.seq - b.intent.seq),
     withdrawn,
-    lastCheckpoint: Option.fromNullable(lastCheckpoint),
+    checkpoints,
+    lastCheckpoint: Option.fromNullable(checkpoints.at(-1)),
   }))
 }

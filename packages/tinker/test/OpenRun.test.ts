@@ -208,6 +208,22 @@ describe("TrainingClient.open", () => {
     )
   }
 
+  it.effect("a run whose last checkpoint is gone continues from the one before, and fails if all are gone", () =>
+    onServer(
+      Effect.gen(function* () {
+        const journal = yield* TrainingJournal.memory
+        yield* Effect.flip(program(journal, { failsBefore: 5 }))
+        yield* endSession
+        const { fault } = yield* server
+        yield* fault({ on: "weights_info", times: 2, status: 404, body: { detail: "expired" } })
+        expect(yield* Effect.flip(program(journal))).toMatchObject({ _tag: "NotFound" })
+        yield* fault({ on: "weights_info", times: 1, status: 404, body: { detail: "expired" } })
+        expect(yield* program(journal)).toEqual({ opened: "Restored", nextStep: 2, lostSteps: 3 })
+        expect(yield* weights).toEqual(yield* undisturbed)
+      }),
+    ),
+  )
+
   it.effect("a run without a checkpoint starts over when its session has ended, and says how many steps are lost", () =>
     onServer(
       Effect.gen(function* () {

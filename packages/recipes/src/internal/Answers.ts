@@ -13,8 +13,9 @@ import { type FutureError, UnexpectedResponse } from "effect-tinker/TinkerError"
 import { createHash } from "node:crypto"
 import { BadRow } from "../DataError.ts"
 import type { Row } from "../Rows.ts"
-import { RunStoreFailed } from "../RunError.ts"
+import type { RunStoreFailed } from "../RunError.ts"
 import type { Service as Store } from "../RunStore.ts"
+import * as Stored from "./Stored.ts"
 import * as Table from "../Table.ts"
 import { promptOf } from "./Conversations.ts"
 
@@ -41,7 +42,6 @@ const Line = Schema.parseJson(
   }),
 )
 type Answer = typeof Line.Type
-const decode = Schema.decodeEither(Line)
 const encode = Schema.encodeSync(Line)
 
 /** Returns the question of a row as the teacher sees it. */
@@ -144,15 +144,4 @@ export const table = (
   })
 
 const kept = (store: Store): Effect.Effect<Map<string, Answer>, RunStoreFailed> =>
-  Effect.flatMap(store.lines(file), (lines) =>
-    Effect.map(
-      Effect.forEach(lines, (line, index) =>
-        Either.mapLeft(
-          decode(line),
-          ({ message }) =>
-            new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
-        ),
-      ),
-      (answers) => new Map(answers.map((answer) => [answer.key, answer])),
-    ),
-  )
+  Effect.map(Stored.lines(store, file, Line), (answers) => new Map(answers.map((answer) => [answer.key, answer])))

@@ -2,7 +2,7 @@
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Datums from "@effect-tinker/tokenizer/Datums"
-import type { Conversation, Message } from "@effect-tinker/tokenizer/Message"
+import * as Message from "@effect-tinker/tokenizer/Message"
 import type { Renderer, TrainOn } from "@effect-tinker/tokenizer/Renderer"
 import { BadRow } from "../DataError.ts"
 import type * as Likelihood from "../Likelihood.ts"
@@ -22,7 +22,7 @@ export const promptOf = ({
   file,
   row,
   value: { messages },
-}: Row<Conversation>): Either.Either<ReadonlyArray<Message>, BadRow> => {
+}: Row<Message.Conversation>): Either.Either<ReadonlyArray<Message.Message>, BadRow> => {
   const last = messages.findLastIndex(({ role }) => role !== "assistant")
   const problem = "nothing to answer: it has no message before the assistant's"
   return last < 0
@@ -34,7 +34,7 @@ export const promptOf = ({
 export const datumsOf = (
   renderer: Renderer,
   options: Datums.ConversationOptions,
-  { file, row, value }: Row<Conversation>,
+  { file, row, value }: Row<Message.Conversation>,
 ): Effect.Effect<ReadonlyArray<Datums.SupervisedDatum>, BadRow> => {
   const bad = (problem: string) => new BadRow({ file, row, field: "messages", reason: "InvalidRow", problem })
   const { maxLength, reduction, trainOn } = options
@@ -51,7 +51,7 @@ export const datumsOf = (
 export const sequencesOf = (
   renderer: Renderer,
   config: Policy & { readonly trainOn?: TrainOn | undefined },
-  row: Row<Conversation>,
+  row: Row<Message.Conversation>,
 ): Effect.Effect<ReadonlyArray<Sequence>, BadRow> =>
   Effect.gen(function* () {
     const { maxLength = Number.POSITIVE_INFINITY, onLongRow = "truncate", trainOn } = config
@@ -69,3 +69,7 @@ export const predicted = (
   logprobs: ReadonlyArray<Float32Array>,
 ): ReadonlyArray<Likelihood.Predicted> =>
   data.map(({ inputs }, index) => ({ ...inputs, logprobs: logprobs[index] ?? new Float32Array() }))
+
+/** Shows a conversation to people. */
+export const textOf = (messages: ReadonlyArray<Message.Message>): string =>
+  messages.map((message) => `${message.role}: ${Message.textOf(message)}`).join("\n")

@@ -1,6 +1,5 @@
 /** The weights that rollouts are sampled from, by the number of their updates. */
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
@@ -8,8 +7,9 @@ import type * as SamplingClient from "effect-tinker/SamplingClient"
 import { ServiceClient } from "effect-tinker/ServiceClient"
 import type { SubmitError, TrainingError } from "effect-tinker/TinkerError"
 import type { Run } from "../Run.ts"
-import { RunStoreFailed } from "../RunError.ts"
+import type { RunStoreFailed } from "../RunError.ts"
 import * as Saves from "./Saves.ts"
+import * as Stored from "./Stored.ts"
 
 /** The weights that rollouts are sampled from. */
 export interface Policies {
@@ -43,13 +43,7 @@ export const saved = (run: Run, ttlSeconds: number): Effect.Effect<Policies, Run
   Effect.gen(function* () {
     const { client, nextStep, saves, store } = run
     const { rest } = yield* ServiceClient
-    const all = yield* Effect.forEach(yield* store.lines(file), (line, index) =>
-      Either.mapLeft(
-        Schema.decodeEither(Line)(line),
-        ({ message }) =>
-          new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
-      ),
-    )
+    const all = yield* Stored.lines(store, file, Line)
     // Weights from the checkpoint on that the run went back to are made again.
     const valid = all.filter(({ version }) => run._tag === "Resumed" || (run._tag === "Restored" && version < nextStep))
     const encode = Schema.encodeSync(Line)

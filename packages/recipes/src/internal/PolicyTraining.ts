@@ -267,7 +267,9 @@ const pipeline = <E, R, E2>(
         const isBegun = Staleness.firstUpdate(settings, iteration) < run.nextStep
         // Only a run whose settings were changed has rollouts that are too old.
         const kept = [...(known.get(iteration)?.values() ?? [])].filter(({ version }) => isBegun || version >= oldest)
-        const rollouts = new Map(kept.map((rollout) => [Rollouts.placeOf(rollout), rollout]))
+        // An iteration in which all have failed has ended the run: they are made again.
+        const isUsable = isBegun || kept.some(({ failed }) => failed === undefined)
+        const rollouts = new Map(isUsable ? kept.map((rollout) => [Rollouts.placeOf(rollout), rollout]) : [])
         const all = tasks.flatMap((_, group) => Array.makeBy(settings.groupSize, (member) => ({ group, member })))
         // The weights that an iteration in training was sampled from are gone.
         const missing = isBegun ? [] : all.filter((place) => !rollouts.has(Rollouts.placeOf(place)))

@@ -3,11 +3,11 @@ import * as Dataset from "@effect-tinker/tokenizer/Dataset"
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import { BadRow, type Reason } from "../DataError.ts"
 import * as Csv from "./Csv.ts"
+import * as Problems from "./Problems.ts"
 
 /** A row that is not decoded yet, and its place in the bytes. */
 export interface Placed {
@@ -173,9 +173,9 @@ export const decoder = <A, I>(file: string, schema: Schema.Schema<A, I>) => {
   const decode = Schema.decodeUnknownEither(schema)
   return (value: unknown, row: number): Either.Either<A, BadRow> =>
     Either.mapLeft(decode(value), (error) => {
-      const [issue] = ParseResult.ArrayFormatter.formatErrorSync(error)
-      const field = issue === undefined || issue.path.length === 0 ? undefined : issue.path.map(String).join(".")
-      return new BadRow({ file, row, field, reason: "InvalidRow", problem: short(issue?.message ?? error.message) })
+      const { path = "", problem = error.message } = Problems.of(error)[0] ?? {}
+      const field = path === "" ? undefined : path
+      return new BadRow({ file, row, field, reason: "InvalidRow", problem: short(problem) })
     })
 }
 

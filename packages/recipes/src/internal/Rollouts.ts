@@ -5,14 +5,16 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import * as ModelInput from "effect-tinker/ModelInput"
 import type * as SamplingClient from "effect-tinker/SamplingClient"
 import type { FutureError } from "effect-tinker/TinkerError"
 import type { Task } from "../Environment.ts"
-import { RunStoreFailed } from "../RunError.ts"
+import type { RunStoreFailed } from "../RunError.ts"
 import { AnyNumber, Metrics } from "../RunEvent.ts"
 import type { Service as Store } from "../RunStore.ts"
+import * as Stored from "./Stored.ts"
 
 /** One action of a rollout, with what the model saw. */
 const Turn = Schema.Struct({
@@ -57,7 +59,6 @@ const Line = Schema.parseJson(Rollout)
 const encode = Schema.encodeSync(Line)
 /** Lines of older runs have no iteration: they came from the weights before its first update. */
 const OldLine = Schema.parseJson(Schema.Struct({ ...Rollout.fields, iteration: Schema.optional(Schema.Int) }))
-const decode = Schema.decodeUnknownEither(OldLine)
 
 /** Keeps a finished rollout. */
 export const keep = (store: Store, rollout: Rollout): Effect.Effect<void, RunStoreFailed> =>
@@ -72,25 +73,18 @@ export const kept = (
   updatesPerIteration: number,
   from = 0,
 ): Effect.Effect<ReadonlyMap<number, ReadonlyMap<string, Rollout>>, RunStoreFailed> =>
-  Effect.flatMap(store.lines(file), (lines) =>
-    Effect.gen(function* () {
-      const all = new Map<number, Map<string, Rollout>>()
-      for (const [index, line] of lines.entries()) {
-        const found = yield* Either.mapLeft(
-          decode(line),
-          ({ message }) =>
-            new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: `line ${index + 1}: ${message}` }),
-        )
-        const { iteration = Math.floor(found.version / updatesPerIteration) } = found
-        if (iteration < from) continue
-        const known = all.get(iteration) ?? new Map<string, Rollout>()
-        // The last one counts: a run that went back to a checkpoint has made it again.
-        known.set(placeOf(found), { ...found, iteration })
-        all.set(iteration, known)
-      }
-      return all
-    }),
-  )
+  Effect.map(Stored.lines(store, file, OldLine), (lines) => {
+    const all = new Map<number, Map<string, Rollout>>()
+    for (const found of lines) {
+      const { iteration = Math.floor(found.version / updatesPerIteration) } = found
+      if (iteration < from) continue
+      const known = all.get(iteration) ?? new Map<string, Rollout>()
+      // The last one counts: a run that went back to a checkpoint has made it again.
+      known.set(placeOf(found), { ...found, iteration })
+      all.set(iteration, known)
+    }
+    return all
+  })
 
 /** Drops rollouts that no longer belong to the run. */
 export const retain = (
@@ -120,7 +114,18 @@ export const seedOf = (...parts: ReadonlyArray<number>): number => {
   return hash >>> 1
 }
 
-/** Runs one rollout in an environment of its own. Whatever goes wrong in the environment is `RolloutFailed`. */
+/** What the server says about one request, e.g. that a prompt is longer than the context. Another one may succeed. */
+const ofRequest: ReadonlySet<string> = new Set(["InvalidInput", "RequestRejected", "RequestFailed"])
+
+const shownReward = (reward: unknown): string =>
+  typeof reward === "number" || reward === undefined
+    ? String(reward)
+    : `a ${Predicate.isPromiseLike(reward) ? "promise" : typeof reward}`
+
+/**
+ * Runs one rollout in an environment of its own. Whatever goes wrong in the environment, or with a request of this rollout
+ * alone, is `RolloutFailed`.
+ */
 export const roll = <E, R>(
   sampler: SamplingClient.Service,
   task: Task<E, R>,
@@ -149,14 +154,17 @@ export const roll = <E, R>(
         const { stop } = observation
         const prompt = yield* Either.mapLeft(ModelInput.from(observation.prompt), ({ message }) => failed(message))
         const params = { maxTokens, temperature, stop, seed: seedOf(...at.seeds, turn) }
-        const { sequences } = yield* sampler.sample({ prompt, params })
+        const { sequences } = yield* Effect.mapError(sampler.sample({ prompt, params }), (error) =>
+          ofRequest.has(error._tag) ? failed(error.message, error) : error,
+        )
         const sequence = sequences[0]
         const logprobs = sequence && Option.getOrUndefined(sequence.logprobs)
         if (sequence === undefined || logprobs === undefined)
           return yield* failed("the server returned no log probabilities")
         const tokens = Int32Array.from(sequence.tokens)
         const outcome = yield* guarded(environment.act({ tokens, stopReason: sequence.stopReason }))
-        if (!Number.isFinite(outcome.reward)) return yield* failed(`the reward is ${outcome.reward}`)
+        if (!Number.isFinite(outcome.reward))
+          return yield* failed(`expected a finite number as reward, got ${shownReward(outcome.reward)}`)
         reward += outcome.reward
         turns.push({
           prompt: yield* textOnly(prompt, failed),
@@ -170,7 +178,13 @@ export const roll = <E, R>(
         observation = outcome.next
       }
     }),
-  ).pipe(Effect.timeoutFail({ duration: timeout, onTimeout: () => failed(`no end after ${Duration.format(timeout)}`) }))
+  ).pipe(
+    // What has gone wrong when the environment was closed.
+    Effect.catchAllDefect((defect) =>
+      Effect.fail(failed(defect instanceof Error ? defect.message : String(defect), defect)),
+    ),
+    Effect.timeoutFail({ duration: timeout, onTimeout: () => failed(`no end after ${Duration.format(timeout)}`) }),
+  )
 }
 
 const textOnly = (

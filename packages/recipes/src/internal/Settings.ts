@@ -5,6 +5,7 @@ import * as Predicate from "effect/Predicate"
 import * as Schema from "effect/Schema"
 import * as AST from "effect/SchemaAST"
 import { InvalidInput } from "effect-tinker/TinkerError"
+import * as Problems from "./Problems.ts"
 
 export interface Setting {
   /** E.g. `checkpoints.everySteps`. */
@@ -132,7 +133,7 @@ export const decode = <A, I>(
     )
   return Either.mapLeft(
     Schema.decodeUnknownEither(schema, { onExcessProperty: "error", errors: "all" })(values),
-    ({ message }) => new InvalidInput({ path, problem: message }),
+    (error) => new InvalidInput({ path, problem: Problems.text(error) }),
   )
 }
 

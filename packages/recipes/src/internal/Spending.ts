@@ -10,9 +10,10 @@ import type { Datum } from "effect-tinker/Datum"
 import type * as SamplingClient from "effect-tinker/SamplingClient"
 import { InvalidInput } from "effect-tinker/TinkerError"
 import type * as TrainingClient from "effect-tinker/TrainingClient"
-import { RunStoreFailed } from "../RunError.ts"
+import type { RunStoreFailed } from "../RunError.ts"
 import type { Metrics } from "../RunEvent.ts"
 import type { Service as Store } from "../RunStore.ts"
+import * as Stored from "./Stored.ts"
 
 /** The prices of a run's model, and how much the run may spend. */
 export interface CostOptions {
@@ -165,11 +166,7 @@ const read = (store: Store) =>
     store.read(file),
     Option.match({
       onNone: () => Effect.succeed({ spent: 0n, step: -1, tokens: Cost.noTokens }),
-      onSome: (text) =>
-        Either.mapLeft(
-          Schema.decodeEither(Kept)(text),
-          ({ message }) => new RunStoreFailed({ reason: "Corrupt", run: store.name, file, detail: message }),
-        ),
+      onSome: (text) => Stored.decode(store, file, Kept, text),
     }),
   )
 

@@ -43,6 +43,7 @@ export const choose = <A>(
   Effect.gen(function* () {
     const { batchTokens, maxLength, onBadRow = "fail", onLongRow = "truncate" } = policy
     const { bad, examples } = data.counts
+    if (data.size === 0) return yield* unusable(`${data.name} has no rows`, examples)
     if (onLongRow !== "truncate" && maxLength === undefined)
       return yield* new InvalidInput({ path: "config.onLongRow", problem: "needs maxLength, which is not given" })
     if (batchTokens === undefined && onBadRow === "fail" && onLongRow === "truncate")
@@ -71,16 +72,15 @@ export const choose = <A>(
       }),
     )
     const skipped = tally.counts({ bad, examples })
-    if (indices.length === 0)
-      return yield* new InvalidInput({
-        path: "data",
-        problem: `no row can be used, e.g. ${skipped.examples[0]?.message ?? "there is none"}`,
-      })
+    if (indices.length === 0) return yield* unusable(`no row of ${data.name} can be used`, skipped.examples)
     return {
       table: { ...Table.select(data, Uint32Array.from(indices)), lengths: Option.some(Uint32Array.from(lengths)) },
       notes: noteOf(data.name, indices.length, skipped.bad, skipped.examples),
     }
   })
+
+const unusable = (problem: string, [example]: ReadonlyArray<BadRow>) =>
+  new InvalidInput({ path: "data", problem: example === undefined ? problem : `${problem}, e.g. ${example.message}` })
 
 const tooLong = ({ file, row }: Row<unknown>, { field, length }: Sequence, most: number) =>
   new BadRow({ file, row, field, reason: "TooLong", problem: `it has ${length} tokens, ${length - most} too many` })

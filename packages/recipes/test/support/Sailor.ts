@@ -1,4 +1,5 @@
-/** Conversations that the local model can learn from: it answers like a sailor. */
+/** Data that the local model can learn from. */
+import type { Decisions } from "@effect-tinker/recipes"
 import { Message } from "@effect-tinker/tokenizer"
 
 const words = ["apple", "bell", "boat", "bread", "cat", "cloud", "fish", "garden", "lamp", "river", "stone", "tree"]
@@ -14,8 +15,16 @@ const task = (index: number): readonly [string, string] => {
   return [`Repeat: ${some}`, some]
 }
 
+/** Conversations with a sailor. */
 export const conversations = (count: number): ReadonlyArray<Message.Conversation> =>
   Array.from({ length: count }, (_, index) => {
     const [question, answer] = task(index)
     return { messages: [Message.user(question), Message.assistant(`Ahoy! ${answer}, captain.`)] }
   })
+
+/** The questions of the conversations, and whether they are about numbers or words. */
+export const decisions = (count: number): ReadonlyArray<Decisions.Example> =>
+  Array.from({ length: count }, (_, index) => ({
+    question: task(index)[0],
+    label: index % 2 === 0 ? "numbers" : "words",
+  }))

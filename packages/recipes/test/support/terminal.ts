@@ -1,6 +1,6 @@
-/** Shows the progress of generated events on this process's own terminal. */
-import { Effect } from "effect"
-import { Progress } from "@effect-tinker/recipes"
+/** Shows the progress of generated events on this process's own terminal. It imports single modules to start fast. */
+import * as Effect from "effect/Effect"
+import * as Progress from "@effect-tinker/recipes/Progress"
 import * as Events from "./Events.ts"
 
 const events = [

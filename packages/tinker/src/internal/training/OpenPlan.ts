@@ -22,7 +22,7 @@ export const plan = (found: Option.Option<State>): Plan => {
   if (Option.isNone(found)) return { _tag: "Start" }
   const state = found.value
   return state.completed
-    ? { _tag: "Completed", steps: stepsOf(state), lastCheckpoint: restorePoint(state) }
+    ? { _tag: "Completed", steps: stepsOf(state), lastCheckpoint: Option.fromNullable(restorePoints(state)[0]) }
     : { _tag: "Resume", state }
 }
 
@@ -34,10 +34,13 @@ export const stepsOf = (state: State, before = Number.POSITIVE_INFINITY): number
   return Option.getOrElse(unfinished, () => nextStep)
 }
 
-/** Returns the latest state of the model that can be loaded: its last checkpoint, or the one that it started with. */
-export const restorePoint = (state: State): Option.Option<RestorePoint> => {
-  const { lastCheckpoint, opened } = state
-  if (Option.isNone(lastCheckpoint)) return Option.map(opened.from, (from) => ({ ...from, step: opened.firstStep }))
-  const { path, seq, withOptimizer } = lastCheckpoint.value
-  return Option.some({ path, withOptimizer, step: stepsOf(state, seq) })
-}
+/**
+ * Returns the states of the model that can be loaded, the latest one first: its checkpoints, and the one that it started
+ * with.
+ */
+export const restorePoints = (state: State): ReadonlyArray<RestorePoint> => [
+  ...state.checkpoints
+    .map(({ path, seq, withOptimizer }) => ({ path, withOptimizer, step: stepsOf(state, seq) }))
+    .toReversed(),
+  ...Option.toArray(Option.map(state.opened.from, (from) => ({ ...from, step: state.opened.firstStep }))),
+]

@@ -13,6 +13,7 @@ import * as Effect from "effect/Effect"
 import * as HashSet from "effect/HashSet"
 import * as Option from "effect/Option"
 import type { Node } from "./Arguments.ts"
+import type * as Installed from "./Installed.ts"
 import type { Settings } from "./Output.ts"
 import type { Shell } from "./Shell.ts"
 
@@ -39,6 +40,13 @@ const lazily =
       const module = yield* Effect.promise(load)
       yield* handlerOf(module)(input, settings)
     })
+
+/** Performs a command outside of the bundle, with the installed packages. */
+const outside = <Name extends Installed.Name>(name: Name) =>
+  lazily(
+    () => import("./Border.ts"),
+    ({ perform }) => perform(name),
+  )
 
 const text = (name: string, description: string) =>
   Options.text(name).pipe(Options.withDescription(description), Options.optional, Options.map(Option.getOrUndefined))
@@ -336,10 +344,7 @@ const serve = Command.make(
       "Expire sessions after this many seconds without a heartbeat (default: 300)",
     ),
   },
-  lazily(
-    () => import("../commands/Serve.ts"),
-    ({ serve }) => serve,
-  ),
+  outside("serve"),
 ).pipe(
   Command.withDescription(
     'Serve the Tinker API on this machine, with a small real model that trains and samples on the CPU. Prints "listening on http://HOST:PORT" when it is ready; point any client at it with TINKER_BASE_URL and a TINKER_API_KEY such as tml-anything.',

@@ -23,6 +23,12 @@ export class UsageError extends Data.TaggedError("UsageError")<{
   readonly usage?: Option.Option<{ readonly line: string; readonly command: string }>
 }> {}
 
+/** A command that was stopped, and ended what it was doing. Its message says what was saved. */
+export class Stopped extends Data.TaggedError("Stopped")<{ readonly message: string }> {}
+
+/** A failure that was described where it happened. */
+export class Described extends Data.TaggedError("Described")<{ readonly report: Report; readonly causes: string }> {}
+
 /** What a failure prints, without its cause, and its exit code. */
 export interface Report {
   readonly text: string
@@ -31,7 +37,7 @@ export interface Report {
 
 const textOf = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined)
 
-interface Described {
+interface Words {
   readonly headline: string
   readonly hint?: string | undefined
   /** Whether the server's own words follow the headline; otherwise the whole message does. */
@@ -41,7 +47,7 @@ interface Described {
 const check = "Please check your API key or authentication credentials."
 
 /** Describes the errors of the SDK by their tags, with the words of the official command. */
-const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Described | undefined => {
+const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Words | undefined => {
   const reason = error["reason"]
   const status = Option.isOption(error["status"]) ? Option.getOrElse(error["status"], () => "unknown") : "unknown"
   switch (error._tag) {
@@ -111,6 +117,8 @@ export const report = (error: unknown): Report => {
     })
     return { text: `${usage}Error: ${error.message}\n`, exitCode: exitCodes.usage }
   }
+  if (error instanceof Described) return error.report
+  if (error instanceof Stopped) return { text: `${error.message}\n`, exitCode: exitCodes.interrupted }
   if (error instanceof Aborted) return { text: "Aborted!\n", exitCode: exitCodes.failure }
   if (error instanceof Failure)
     return { text: lines(`Error: ${error.message}`, error.hint), exitCode: exitCodes.failure }
@@ -137,6 +145,7 @@ export const report = (error: unknown): Report => {
 
 /** Describes why a failure happened, for `--verbose`: the full message, then its causes. */
 export const causes = (error: unknown): string => {
+  if (error instanceof Described) return error.causes
   const out: Array<string> = []
   let current: unknown = error
   for (let depth = 0; current !== undefined && current !== null && depth < 10; depth++) {

@@ -25,45 +25,59 @@ import type * as TrainingLoop from "./TrainingLoop.ts"
 export const Config = Schema.Struct({
   ...PolicyTraining.policyFields,
   /** How many batches of rollouts are made. */
-  iterations: whole,
+  iterations: Schema.propertySignature(whole).annotations({ description: "How many batches of rollouts are made." }),
   /**
    * How many rollouts a task has.
    *
    * @default 8
    */
-  groupSize: Schema.optionalWith(whole, { default: () => 8 }),
+  groupSize: Schema.optionalWith(whole, { default: () => 8 }).annotations({
+    description: "How many rollouts a task has.",
+  }),
   /**
    * The most actions of a rollout.
    *
    * @default 8
    */
-  maxTurns: Schema.optionalWith(whole, { default: () => 8 }),
+  maxTurns: Schema.optionalWith(whole, { default: () => 8 }).annotations({
+    description: "The most actions of a rollout.",
+  }),
   /**
    * What a reward is compared with: the mean of its group, or of all others in it.
    *
    * @default group
    */
-  baseline: Schema.optionalWith(Schema.Literal("group", "others"), { default: () => "group" as const }),
+  baseline: Schema.optionalWith(Schema.Literal("group", "others"), { default: () => "group" as const }).annotations({
+    description: "What a reward is compared with: the mean of its group, or of all others in it.",
+  }),
   /**
    * Divides advantages by the standard deviation of their group.
    *
    * @default false
    */
-  normalizeAdvantages: Schema.optionalWith(Schema.Boolean, { default: () => false }),
+  normalizeAdvantages: Schema.optionalWith(Schema.Boolean, { default: () => false }).annotations({
+    description: "Divides advantages by the standard deviation of their group.",
+  }),
   /**
    * Leaves out groups in which all rewards are the same.
    *
    * @default false
    */
-  dropConstantGroups: Schema.optionalWith(Schema.Boolean, { default: () => false }),
+  dropConstantGroups: Schema.optionalWith(Schema.Boolean, { default: () => false }).annotations({
+    description: "Leaves out groups in which all rewards are the same.",
+  }),
   /**
    * How much the distance to the reference counts against a token ({@link Kl.penalty}).
    *
    * @default 0
    */
-  klPenalty: added(Schema.NonNegative, 0),
+  klPenalty: added(Schema.NonNegative, 0).annotations({
+    description: "How much the distance to the reference counts against a token.",
+  }),
   /** The reference: a base model, or the path of a checkpoint. Not given: the base model. */
-  klReference: Schema.optional(Schema.String),
+  klReference: Schema.optional(Schema.String).annotations({
+    description: "The reference: a base model, or the path of a checkpoint. Not given: the base model.",
+  }),
 })
 
 /**

@@ -7,17 +7,12 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Redacted from "effect/Redacted"
 import { randomBytes } from "node:crypto"
-import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { resolve } from "node:path"
 import type { Handler } from "../internal/Commands.ts"
 import { Failure, UsageError } from "../internal/Failure.ts"
+import * as LocalModel from "../internal/LocalModel.ts"
 import { Shell } from "../internal/Shell.ts"
-
-interface Model {
-  readonly name: string
-  readonly directory: string
-}
 
 const usageError = (message: string) => new UsageError({ message: `Invalid value for ${message}` })
 
@@ -32,17 +27,6 @@ const integer = (
     ? Effect.succeed(number)
     : usageError(`'--${name}': expected an integer from ${from} to ${to}, got "${text}"`)
 }
-
-const modelOf =
-  (directory: string) =>
-  (text: string): Effect.Effect<Model, UsageError> => {
-    const at = text.indexOf("=")
-    const [name, folder] = [text.slice(0, at), text.slice(at + 1)]
-    if (at < 1 || folder === "") return usageError(`'--model': expected NAME=DIR, got "${text}"`)
-    return existsSync(resolve(directory, folder, "config.json"))
-      ? Effect.succeed({ name, directory: resolve(directory, folder) })
-      : usageError(`'--model': no config.json found in ${folder}`)
-  }
 
 const keyOf =
   (option: string) =>
@@ -104,7 +88,7 @@ export const serve: Handler<{
     const { directory, out } = yield* Shell
     const port = yield* integer("port", input.port, { from: 0, to: 65_535 })
     const sessionTimeout = yield* integer("session-timeout", input.sessionTimeout, { from: 20, to: 31_536_000 })
-    const sources = yield* Effect.forEach(input.model, modelOf(directory))
+    const sources = yield* Effect.forEach(input.model, LocalModel.parse("model", directory))
     const given = [
       ...(yield* Effect.forEach(input.apiKey, keyOf("api-key"))),
       ...(yield* Effect.forEach(input.apiKeyFile, keysIn(directory))).flat(),

@@ -16,6 +16,8 @@ import type { Node } from "./Arguments.ts"
 import type * as Installed from "./Installed.ts"
 import type { Settings } from "./Output.ts"
 import type { Shell } from "./Shell.ts"
+import type { Listed, Recipe } from "./TrainConfig.ts"
+import { trainSettings } from "./TrainSettings.ts"
 
 export const name = "tinkerfx"
 
@@ -292,6 +294,209 @@ const sessionCommands = [
   ),
 ] as const
 
+// train
+
+/** `everySteps` is written `every-steps` on the command line. */
+const optionOf = (setting: string) => setting.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
+
+/** A setting is read as text: the recipe checks it. */
+const settingOption = ({ description, type }: Listed, option: string): Options.Options<string | boolean | undefined> => {
+  if (type === "boolean") return flag(option, description)
+  const choices = type.split("|")
+  return /number|string|json/.test(type)
+    ? Options.text(option).pipe(
+        Options.withPseudoName(type.replace("|null", "")),
+        Options.withDescription(description),
+        Options.optional,
+        Options.map(Option.getOrUndefined),
+      )
+    : Options.choice(option, choices).pipe(
+        Options.withDescription(description),
+        Options.optional,
+        Options.map(Option.getOrUndefined),
+      )
+}
+
+/** The options of a recipe: its settings, and one that turns off what a file turns on. */
+const settingsOf = (recipe: Recipe): Record<string, Options.Options<string | boolean | undefined>> =>
+  Object.fromEntries(
+    trainSettings[recipe].flatMap((setting) => {
+      const option = optionOf(setting.name)
+      const given = [option, settingOption(setting, option)] as const
+      const no = `no-${option}`
+      return setting.type === "boolean" ? [given, [no, flag(no, `Turns --${option} of the file off`)] as const] : [given]
+    }),
+  )
+
+const training = (recipe: Recipe, description: string) =>
+  Command.make(
+    recipe,
+    {
+      config: text("config", "Read settings from this .json, .yaml or .yml file; options replace them"),
+      settings: settingsOf(recipe),
+    },
+    (input) => outside("train")({ ...input, recipe }),
+  ).pipe(Command.withDescription(description))
+
+const trainCommands = [
+  training("sft", "Train a model on conversations (supervised fine-tuning)."),
+  training("rl", "Train a model on answers that a function of yours rates (reinforcement learning)."),
+  training("dpo", "Train a model on pairs of a better and a worse answer (direct preference optimization)."),
+  training("distill", "Train a model on what another model finds likely (on-policy distillation)."),
+] as const
+
+const resume = Command.make(
+  "resume",
+  {
+    directory: argument("directory", "The directory of a run, e.g. runs/sft"),
+    budget: text("budget", "Stop the run before it spends more than so many USD in all, instead of its own budget"),
+  },
+  outside("resume"),
+).pipe(Command.withDescription("Continue a run where it stopped, with the settings that it was started with."))
+
+// models and data
+
+const optional = (name: string, description: string) =>
+  argument(name, description).pipe(Args.optional, Args.map(Option.getOrUndefined))
+
+const target = optional(
+  "target",
+  "The directory of a run, whose newest checkpoint is used, a tinker:// path, or a base model",
+)
+
+const place = {
+  local: flag("local", "Use the embedded engine: without a server and without a key"),
+  localModel: text(
+    "local-model",
+    "NAME=DIR: use the model in DIR (config.json, *.safetensors, tokenizer.json) on the embedded engine",
+  ),
+}
+
+const sampling = {
+  maxTokens: text("max-tokens", "The most tokens of an answer (default: 512)"),
+  temperature: text("temperature", "The temperature of sampling; 0 takes the likeliest token (default: 1)"),
+  seed: text("seed", "Sample the same answers each time"),
+}
+
+const format = {
+  model: text("model", "The base model (default: the one that ships with the engine)"),
+  tokenizer: text("tokenizer", "A directory or a repository of the Hugging Face Hub (default: that of the model)"),
+  renderer: text("renderer", "The name of a renderer, or template for the model's own (default: that of the model)"),
+}
+
+const trainOn = Options.choice("train-on", [
+  "all_assistant_messages",
+  "last_assistant_message",
+  "last_assistant_turn",
+  "all_tokens",
+]).pipe(
+  Options.withDefault("all_assistant_messages"),
+  Options.withDescription("Which messages are learnt (default: all_assistant_messages)"),
+)
+
+const chat = Command.make(
+  "chat",
+  {
+    target,
+    ...place,
+    system: text("system", "The system message"),
+    ...sampling,
+    topP: text("top-p", "Sample only from the likeliest tokens with this probability in all"),
+  },
+  outside("chat"),
+).pipe(
+  Command.withDescription(
+    "Chat with a model. Answers are streamed; /reset forgets the conversation, /save keeps it. In a pipe, each line is a message.",
+  ),
+)
+
+const sample = Command.make(
+  "sample",
+  {
+    target,
+    ...place,
+    prompt: text("prompt", "The prompt (default, or -: the input)").pipe(Options.withAlias("p")),
+    file: text("file", "Read the prompt from this file"),
+    system: text("system", "The system message"),
+    count: text("count", "How many answers are sampled (default: 1)").pipe(Options.withAlias("n")),
+    raw: flag("raw", "Continue the prompt as it is, instead of answering it in a chat"),
+    ...sampling,
+    topP: text("top-p", "Sample only from the likeliest tokens with this probability in all"),
+  },
+  outside("sample"),
+).pipe(Command.withDescription("Sample answers to one prompt."))
+
+const evaluate = Command.make(
+  "eval",
+  {
+    target,
+    ...place,
+    data: text(
+      "data",
+      "The questions: a file with messages in each row. Rows with answers are compared with them, others are measured by their likelihood",
+    ),
+    environment: text("environment", "The module with the tasks and the reward, as for 'train rl'"),
+    compare: text("compare", "Compare with this model on the same server: base, a base model or a tinker:// path"),
+    limit: text("limit", "Ask only so many questions"),
+    ...sampling,
+    renderer: format.renderer,
+    tokenizer: format.tokenizer,
+  },
+  outside("eval"),
+).pipe(Command.withDescription("Evaluate a model on questions, with confidence intervals, or compare two models."))
+
+const report = Command.make(
+  "report",
+  {
+    directory: argument("directory", "The directory of a run, e.g. runs/sft; the run may be going"),
+    compare: text("compare", "The directory of a second run to compare with"),
+    output: text("output", "The file to write (default: report.html of the run)").pipe(Options.withAlias("o")),
+    yes: agreed,
+  },
+  outside("report"),
+).pipe(Command.withDescription("Write the report of a run as one HTML file, and show its last metrics."))
+
+const tokenize = Command.make(
+  "tokenize",
+  {
+    text: optional("text", "The text (default, or -: the input)"),
+    model: format.model,
+    tokenizer: format.tokenizer,
+    decode: flag("decode", "Turn ids of tokens into text"),
+    count: flag("count", "Print only the number of tokens"),
+  },
+  (input) => outside("tokenize")({ ...input, renderer: undefined }),
+).pipe(Command.withDescription("Show the tokens of a text."))
+
+const rows = argument("file", "A file with messages in each row (.jsonl, .csv or .parquet)")
+
+const render = Command.make(
+  "render",
+  {
+    file: rows,
+    ...format,
+    row: text("row", "The number of the row, from 1 (default: 1)"),
+    trainOn,
+    prompt: flag("prompt", "Show the prompt for the next answer instead of the training example"),
+  },
+  outside("render"),
+).pipe(
+  Command.withDescription(
+    "Show a conversation as the tokens that a model is trained on: learnt ones are green, others grey. In a pipe, each token is a line with id, weight and text.",
+  ),
+)
+
+const lint = Command.make(
+  "lint",
+  {
+    file: rows,
+    ...format,
+    maxLength: text("max-length", "The most tokens that the model accepts"),
+    trainOn,
+  },
+  outside("lint"),
+).pipe(Command.withDescription("Check the data of a training run before it is paid for. Exits with 1 if a row would fail."))
+
 // The rest
 
 const version = Command.make(
@@ -401,10 +606,28 @@ const session = Command.make("session").pipe(
   Command.withSubcommands(sessionCommands),
 )
 
+const train = Command.make("train").pipe(
+  Command.withDescription("Train a model."),
+  Command.withSubcommands(trainCommands),
+)
+
 /** The whole command. */
 export const root = program.pipe(
-  Command.withDescription("Tinker management CLI."),
-  Command.withSubcommands([auth, billing, checkpoint, model, run, session, serve, completions, version]),
+  Command.withDescription("Train, evaluate and manage models with Tinker."),
+  Command.withSubcommands([auth, billing, checkpoint, model, run, session,
+    train,
+    resume,
+    evaluate,
+    report,
+    chat,
+    sample,
+    tokenize,
+    render,
+    lint,
+    serve,
+    completions,
+    version,
+  ]),
 )
 
 const helpConfig = CliConfig.make({ showBuiltIns: false })
@@ -414,8 +637,13 @@ const nodeOf = (
   children: ReadonlyArray<Node> = [],
 ): Node => ({
   name: HashSet.values(CommandDescriptor.getNames(descriptor)).next().value ?? "",
-  usage: CommandDescriptor.getUsage(descriptor),
-  help: CommandDescriptor.getHelp(descriptor, helpConfig),
+  // Computed when they are needed: only one command is.
+  get usage() {
+    return CommandDescriptor.getUsage(descriptor)
+  },
+  get help() {
+    return CommandDescriptor.getHelp(descriptor, helpConfig)
+  },
   children,
 })
 
@@ -445,6 +673,11 @@ export const tree: Node = nodeOf(root, [
     session,
     sessionCommands.map((command) => nodeOf(command)),
   ),
+  nodeOf(
+    train,
+    trainCommands.map((command) => nodeOf(command)),
+  ),
+  ...[resume, evaluate, report, chat, sample, tokenize, render, lint].map((command) => nodeOf(command)),
   nodeOf(serve),
   nodeOf(completions),
   nodeOf(version),

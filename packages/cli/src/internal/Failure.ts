@@ -38,7 +38,8 @@ export interface Report {
 const textOf = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined)
 
 interface Words {
-  readonly headline: string
+  /** Not given: the message of the error. */
+  readonly headline?: string | undefined
   readonly hint?: string | undefined
   /** Whether the server's own words follow the headline; otherwise the whole message does. */
   readonly detail?: "server" | "message"
@@ -97,6 +98,34 @@ const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Wor
       return { headline: "File error", hint: "Check that the directory exists and can be written.", detail: "message" }
     case "Corrupted":
       return { headline: "Corrupt download", hint: "Run the command again.", detail: "message" }
+    case "BadRow":
+      return { hint: "Correct the row, or leave such rows out with --on-bad-row skip. 'tinkerfx lint' finds all of them." }
+    case "UnreadableFile":
+      return { hint: "Use a .jsonl, .csv or .parquet file." }
+    case "DataChanged":
+      return { hint: "Run the command again when nothing writes to the file." }
+    case "ConfigurationChanged":
+      return { hint: "Use another --out, or the settings that the run was started with: 'tinkerfx resume' has them." }
+    case "JournalFailed":
+      return { hint: "Wait until the other process has ended, or use another --out." }
+    case "RunStoreFailed":
+      return { hint: "Check that the directory of the run can be read and written, or use another --out." }
+    case "ModelNotCalibrated":
+      return { hint: "Set --learning-rate." }
+    case "RendererError":
+      return { hint: "Choose a renderer with --renderer; 'template' is the model's own chat template." }
+    case "TokenizerError":
+      return { hint: "Check the name of the model, the network and HF_TOKEN, or name a directory with --tokenizer." }
+    case "RolloutFailed":
+      return { hint: "Correct the environment, or use --on-failed-rollout retry or shrink." }
+    case "BadReward":
+    case "UserError":
+      return { hint: "Correct the environment: rewards are finite numbers." }
+    case "QuestionFailed":
+      return { hint: "Correct the question or the environment, or try again." }
+    case "StoreError":
+    case "HostError":
+      return { hint: "Use another directory, or end the process that uses it." }
     default:
       return undefined
   }
@@ -104,6 +133,9 @@ const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Wor
 
 const messageOf = (error: unknown): string =>
   (Predicate.hasProperty(error, "message") ? textOf(error.message) : undefined) ?? String(error)
+
+/** Some errors list what they are about in lines of their own. */
+const oneLine = (text: string): string => text.trim().replaceAll(/\s*\n\s*/g, "; ").replaceAll(":; ", ": ")
 
 const lines = (...parts: ReadonlyArray<string | undefined>): string =>
   parts.flatMap((part) => (part === undefined ? [] : [`${part}\n`])).join("")
@@ -131,6 +163,9 @@ export const report = (error: unknown): Report => {
       text: lines(`Error: ${messageOf(error)}`, "Run the command again with --verbose to see the cause."),
       exitCode: exitCodes.failure,
     }
+  const headline = known.headline
+  if (headline === undefined)
+    return { text: lines(`Error: ${oneLine(messageOf(error))}`, known.hint), exitCode: exitCodes.failure }
   const detail =
     known.detail === "message"
       ? messageOf(error)
@@ -138,7 +173,7 @@ export const report = (error: unknown): Report => {
         ? textOf(error.detail)
         : undefined
   return {
-    text: lines(`Error: ${known.headline}${detail === undefined ? "" : `: ${detail}`}`, known.hint),
+    text: lines(`Error: ${headline}${detail === undefined ? "" : `: ${detail}`}`, known.hint),
     exitCode: exitCodes.failure,
   }
 }

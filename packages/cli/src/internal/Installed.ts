@@ -34,7 +34,16 @@ export interface PlainShell extends Omit<Service, "out" | "err" | "line" | "ask"
 export type Ended = { readonly report: Failure.Report; readonly causes: string } | undefined
 
 const handlers = {
+  chat: async () => (await import("../commands/Chat.ts")).chat,
+  eval: async () => (await import("../commands/Eval.ts")).evaluate,
+  lint: async () => (await import("../commands/Tokens.ts")).lint,
+  render: async () => (await import("../commands/Tokens.ts")).render,
+  report: async () => (await import("../commands/Report.ts")).report,
+  resume: async () => (await import("../commands/Train.ts")).resume,
+  sample: async () => (await import("../commands/Chat.ts")).sample,
   serve: async () => (await import("../commands/Serve.ts")).serve,
+  tokenize: async () => (await import("../commands/Tokens.ts")).tokenize,
+  train: async () => (await import("../commands/Train.ts")).train,
 } satisfies Record<string, () => Promise<Handler<never>>>
 
 export type Name = keyof typeof handlers

@@ -56,6 +56,8 @@ const readLine = (secret?: string) =>
   Effect.async<Option.Option<string>, Quit>((resume) => {
     const { stdin, stdout } = process
     const raw = secret !== undefined && stdin.isTTY
+    // Its end is reported once.
+    if (stdin.readableEnded) return resume(Effect.succeedNone)
     let text = ""
     const end = (result: Effect.Effect<Option.Option<string>, Quit>) => {
       stdin.off("readable", read)

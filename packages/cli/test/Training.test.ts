@@ -60,60 +60,66 @@ describe("training", () => {
     expect(trainSettings).toEqual(Object.fromEntries(recipes.map((recipe) => [recipe, list(recipe)])))
   })
 
-  it.live("a stopped run says what was saved, resume ends it, and its directory answers, is evaluated and reported", () =>
-    Effect.gen(function* () {
-      const { directory, run } = yield* setup
-      const reached = yield* Deferred.make<void>()
-      const [out, err]: [Array<string>, Array<string>] = [[], []]
-      const stopped = yield* run("train sft --config sft.yaml --epochs 3 --out runs/sailor", {
-        shell: {
-          out: (text) => {
-            out.push(text)
-            return text.startsWith("step 2/9") ? Deferred.succeed(reached, undefined) : Effect.void
+  it.live(
+    "a stopped run says what was saved, resume ends it, and its directory answers, is evaluated and reported",
+    () =>
+      Effect.gen(function* () {
+        const { directory, run } = yield* setup
+        const reached = yield* Deferred.make<void>()
+        const [out, err]: [Array<string>, Array<string>] = [[], []]
+        const stopped = yield* run("train sft --config sft.yaml --epochs 3 --out runs/sailor", {
+          shell: {
+            out: (text) => {
+              out.push(text)
+              return text.startsWith("step 2/9") ? Deferred.succeed(reached, undefined) : Effect.void
+            },
+            err: (text) => Effect.sync(() => void err.push(text)),
+            stopped: Deferred.await(reached),
           },
-          err: (text) => Effect.sync(() => void err.push(text)),
-          stopped: Deferred.await(reached),
-        },
-      })
-      expect([stopped.exitCode, err[0]]).toEqual([130, expect.stringContaining("Press Ctrl-C again")])
-      expect(err.join("")).toMatch(/Stopped after \d steps\.\n {2}Saved: all of them, tinker:\/\/.*resume runs\/sailor/s)
+        })
+        expect([stopped.exitCode, err[0]]).toEqual([130, expect.stringContaining("Press Ctrl-C again")])
+        expect(err.join("")).toMatch(
+          /Stopped after \d steps\.\n {2}Saved: all of them, tinker:\/\/.*resume runs\/sailor/s,
+        )
 
-      const resumed = yield* run("resume runs/sailor")
-      expect([resumed.exitCode, resumed.stderr]).toEqual([0, ""])
-      expect(resumed.stdout).toMatch(/step 9\/9 .*Chat with it: tinkerfx chat runs\/sailor\nReport: runs\/sailor\/report\.html\n$/s)
-      const again = yield* run("train sft --config sft.yaml --epochs 3 --out runs/sailor")
-      expect([again.exitCode, again.stdout]).toEqual([0, expect.stringContaining("complete already")])
-      const other = yield* run("train sft --config sft.yaml --epochs 2 --out runs/sailor")
-      expect([other.exitCode, other.stderr]).toEqual([
-        1,
-        expect.stringMatching(/^Error: .*epochs: 3 → 2.*\nUse another --out.*\n$/),
-      ])
+        const resumed = yield* run("resume runs/sailor")
+        expect([resumed.exitCode, resumed.stderr]).toEqual([0, ""])
+        expect(resumed.stdout).toMatch(
+          /step 9\/9 .*Chat with it: tinkerfx chat runs\/sailor\nReport: runs\/sailor\/report\.html\n$/s,
+        )
+        const again = yield* run("train sft --config sft.yaml --epochs 3 --out runs/sailor")
+        expect([again.exitCode, again.stdout]).toEqual([0, expect.stringContaining("complete already")])
+        const other = yield* run("train sft --config sft.yaml --epochs 2 --out runs/sailor")
+        expect([other.exitCode, other.stderr]).toEqual([
+          1,
+          expect.stringMatching(/^Error: .*epochs: 3 → 2.*\nUse another --out.*\n$/),
+        ])
 
-      const chatted = yield* run("-f json chat runs/sailor --max-tokens 8 --temperature 0", {
-        input: "Hi\n/history\n/reset\n/histry\nHi\n",
-      })
-      const [first, history, second] = records(chatted.stdout)
-      expect([chatted.exitCode, chatted.stderr]).toEqual([0, "No such command '/histry'. Did you mean '/history'?\n"])
-      expect(first).toMatchObject({ role: "assistant", content: expect.any(String) })
-      // Without the conversation before, the answer is the same.
-      expect(second).toEqual(first)
-      expect(history).toMatchObject({ messages: [user("Hi"), assistant(String(first?.["content"]))] })
+        const chatted = yield* run("-f json chat runs/sailor --max-tokens 8 --temperature 0", {
+          input: "Hi\n/history\n/reset\n/histry\nHi\n",
+        })
+        const [first, history, second] = records(chatted.stdout)
+        expect([chatted.exitCode, chatted.stderr]).toEqual([0, "No such command '/histry'. Did you mean '/history'?\n"])
+        expect(first).toMatchObject({ role: "assistant", content: expect.any(String) })
+        // Without the conversation before, the answer is the same.
+        expect(second).toEqual(first)
+        expect(history).toMatchObject({ messages: [user("Hi"), assistant(String(first?.["content"]))] })
 
-      const compared = yield* run("-f json eval runs/sailor --data chats.jsonl --limit 4 --compare base")
-      const results = records(compared.stdout)
-      const [base, tuned] = results.filter(({ metric, model }) => metric === "nll" && model !== undefined)
-      expect(Number(tuned?.["value"])).toBeLessThan(Number(base?.["value"]))
-      expect(results.at(-1)).toMatchObject({ metric: "nll", verdict: expect.any(String) })
+        const compared = yield* run("-f json eval runs/sailor --data chats.jsonl --limit 4 --compare base")
+        const results = records(compared.stdout)
+        const [base, tuned] = results.filter(({ metric, model }) => metric === "nll" && model !== undefined)
+        expect(Number(tuned?.["value"])).toBeLessThan(Number(base?.["value"]))
+        expect(results.at(-1)).toMatchObject({ metric: "nll", verdict: expect.any(String) })
 
-      writeFileSync(join(directory, "mine.html"), "mine")
-      const declined = yield* run("report runs/sailor -o mine.html", {
-        shell: { isInteractive: true, line: Effect.succeedSome("n") },
-      })
-      expect([declined.exitCode, readFileSync(join(directory, "mine.html"), "utf8")]).toEqual([1, "mine"])
-      const reported = yield* run("-f json report runs/sailor -o mine.html -y")
-      expect(records(reported.stdout)[0]).toMatchObject({ report: "mine.html", steps: 9 })
-      expect(readFileSync(join(directory, "mine.html"), "utf8")).toContain("<!doctype html>")
-    }).pipe(Effect.scoped),
+        writeFileSync(join(directory, "mine.html"), "mine")
+        const declined = yield* run("report runs/sailor -o mine.html", {
+          shell: { isInteractive: true, line: Effect.succeedSome("n") },
+        })
+        expect([declined.exitCode, readFileSync(join(directory, "mine.html"), "utf8")]).toEqual([1, "mine"])
+        const reported = yield* run("-f json report runs/sailor -o mine.html -y")
+        expect(records(reported.stdout)[0]).toMatchObject({ report: "mine.html", steps: 9 })
+        expect(readFileSync(join(directory, "mine.html"), "utf8")).toContain("<!doctype html>")
+      }).pipe(Effect.scoped),
   )
 
   it.live("the other recipes train from options, and events are records with --format json", () =>

@@ -61,15 +61,17 @@ export const chat: Handler<
       const answer = Effect.gen(function* () {
         const show = (text: string) => (format === "json" ? Effect.void : out(Words.safe(text)))
         const request = { model: target.model, messages: history, maxTokens, ...params }
-        const parts = client.streamChat(request).pipe(
-          Stream.tap((part) =>
-            part._tag === "Text"
-              ? show(part.text)
-              : part._tag === "Reasoning"
-                ? show(`${dim}${part.text}${plain}`)
-                : Effect.void,
-          ),
-        )
+        const parts = client
+          .streamChat(request)
+          .pipe(
+            Stream.tap((part) =>
+              part._tag === "Text"
+                ? show(part.text)
+                : part._tag === "Reasoning"
+                  ? show(`${dim}${part.text}${plain}`)
+                  : Effect.void,
+            ),
+          )
         const [choice] = (yield* ChatClient.collect(parts)).choices
         if (choice === undefined) return
         history = [...history, ChatClient.toMessage(choice)]

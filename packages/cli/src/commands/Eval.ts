@@ -15,11 +15,10 @@ import type { Handler } from "../internal/Commands.ts"
 import { UsageError } from "../internal/Failure.ts"
 import * as Json from "../internal/Json.ts"
 import * as Numbers from "../internal/Numbers.ts"
-import type { Format } from "../internal/Output.ts"
+import * as Output from "../internal/Output.ts"
 import * as Places from "../internal/Places.ts"
 import * as Rendering from "../internal/Rendering.ts"
 import { Shell } from "../internal/Shell.ts"
-import * as Table from "../internal/Table.ts"
 import * as UserModule from "../internal/UserModule.ts"
 import * as Words from "../internal/Words.ts"
 
@@ -75,10 +74,7 @@ const ofEnvironment = (
     renderer,
     questions: tasks.slice(0, limit),
     score: ({ message, text }, task) =>
-      Effect.map(
-        UserModule.rate(environment, text, task, [...task.messages, message]),
-        ({ reward }) => reward,
-      ),
+      Effect.map(UserModule.rate(environment, text, task, [...task.messages, message]), ({ reward }) => reward),
   }) as unknown as Evaluate.Evaluation<unknown, unknown>
 
 const rowsOf = (file: string, limit: number | undefined) =>
@@ -96,7 +92,7 @@ const samplerOf = (model: string) =>
     createSamplingClient(model.startsWith("tinker://") ? { modelPath: model } : { baseModel: model }),
   )
 
-const progressOf = (format: Format) =>
+const progressOf = (format: Output.Format) =>
   Effect.gen(function* () {
     const { err, hasColors, hasProgress, width } = yield* Shell
     const runtime = yield* Effect.runtime<never>()
@@ -122,29 +118,28 @@ const recordsOf = ({ intervals, metrics, name }: Evaluate.Result<unknown>, model
     }
   })
 
-const print = (results: ReadonlyArray<readonly [model: string, result: Evaluate.Result<unknown>]>, format: Format) =>
-  Effect.gen(function* () {
-    const { hasColors, out, width } = yield* Shell
+const print = (
+  results: ReadonlyArray<readonly [model: string, result: Evaluate.Result<unknown>]>,
+  format: Output.Format,
+) =>
+  Effect.suspend(() => {
     const records = results.flatMap(([model, result]) => recordsOf(result, model))
-    if (format === "json") return yield* out(records.map((record) => `${Json.compact(record)}\n`).join(""))
     const cell = (value: Json.Value | undefined) => (typeof value === "number" ? Words.number(value) : "")
-    yield* out(
-      Table.render(
-        {
-          title: `${results[0]?.[1].name ?? ""}: ${Words.plural(results[0]?.[1].outcomes.length ?? 0, "question")}`,
-          columns: ["Metric", "Value", "95% from", "to", "Model"],
-          rows: records.map((record) => [
-            String(record["metric"]),
-            cell(record["value"]),
-            cell(record["low"]),
-            cell(record["high"]),
-            String(record["model"]),
-          ]),
-        },
-        width,
-        hasColors ? Table.colored : Table.plain,
-      ),
-    )
+    const [first] = results
+    return Output.printRecords(format, {
+      records,
+      table: () => ({
+        title: first === undefined ? "" : `${first[1].name}: ${Words.plural(first[1].outcomes.length, "question")}`,
+        columns: ["Metric", "Value", "95% from", "to", "Model"],
+        rows: records.map((record) => [
+          String(record["metric"]),
+          cell(record["value"]),
+          cell(record["low"]),
+          cell(record["high"]),
+          String(record["model"]),
+        ]),
+      }),
+    })
   })
 
 export const evaluate: Handler<Input> = (input, { format }) =>

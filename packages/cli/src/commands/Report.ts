@@ -5,10 +5,9 @@ import { basename, join, relative, resolve } from "node:path"
 import type { Handler } from "../internal/Commands.ts"
 import { Failure } from "../internal/Failure.ts"
 import * as Files from "../internal/Files.ts"
-import * as Json from "../internal/Json.ts"
+import * as Output from "../internal/Output.ts"
 import * as Prompt from "../internal/Prompt.ts"
 import { Shell } from "../internal/Shell.ts"
-import * as Table from "../internal/Table.ts"
 import * as Words from "../internal/Words.ts"
 
 /** Reads a run without opening it, so that a report can be made while it is going. */
@@ -24,7 +23,9 @@ const runOf = (directory: string) =>
         }),
     )
     const configuration = yield* Effect.option(
-      Effect.flatMap(Files.read(join(directory, "config.json")), (json) => Effect.try(() => JSON.parse(json) as unknown)),
+      Effect.flatMap(Files.read(join(directory, "config.json")), (json) =>
+        Effect.try(() => JSON.parse(json) as unknown),
+      ),
     )
     return {
       name: basename(directory),
@@ -60,23 +61,18 @@ export const report: Handler<{
     const shown = relative(shell.directory, file)
     const metrics = [...summaryOf(run)]
     const step = run.events.reduce((most, event) => Math.max(most, event._tag === "Step" ? event.step + 1 : 0), 0)
-    if (format === "json")
-      return yield* shell.out(`${Json.compact({ report: shown, steps: step, metrics: Object.fromEntries(metrics) })}\n`)
     const others = compareWith === undefined ? undefined : summaryOf(compareWith)
-    yield* shell.out(
-      Table.render(
-        {
-          title: `${run.name}: ${Words.plural(step, "step")}`,
-          columns: ["Metric", "Last value", ...(compareWith === undefined ? [] : [compareWith.name])],
-          rows: metrics.map(([name, value]) => [
-            Words.safe(name),
-            Words.number(value),
-            ...(others === undefined ? [] : [others.has(name) ? Words.number(others.get(name) ?? 0) : ""]),
-          ]),
-        },
-        shell.width,
-        shell.hasColors ? Table.colored : Table.plain,
-      ),
-    )
-    yield* shell.out(`Report: ${shown}\n`)
+    yield* Output.printRecords(format, {
+      records: [{ report: shown, steps: step, metrics: Object.fromEntries(metrics) }],
+      table: () => ({
+        title: `${run.name}: ${Words.plural(step, "step")}`,
+        columns: ["Metric", "Last value", ...(compareWith === undefined ? [] : [compareWith.name])],
+        rows: metrics.map(([name, value]) => [
+          Words.safe(name),
+          Words.number(value),
+          ...(others === undefined ? [] : [others.has(name) ? Words.number(others.get(name) ?? 0) : ""]),
+        ]),
+      }),
+    })
+    if (format === "table") yield* shell.out(`Report: ${shown}\n`)
   })

@@ -15,9 +15,9 @@ import { Failure } from "../internal/Failure.ts"
 import * as Input from "../internal/Input.ts"
 import * as Json from "../internal/Json.ts"
 import * as Numbers from "../internal/Numbers.ts"
+import * as Output from "../internal/Output.ts"
 import * as Rendering from "../internal/Rendering.ts"
 import { Shell } from "../internal/Shell.ts"
-import * as Table from "../internal/Table.ts"
 import * as Words from "../internal/Words.ts"
 
 /** The options that choose a tokenizer and a renderer. */
@@ -30,8 +30,7 @@ export interface Choice {
 const choiceOf = ({ model = Rendering.localModel, ...rest }: Choice): Rendering.Choice => ({ ...rest, model })
 
 /** Text of a token on one line: line breaks and tabs are visible. */
-const visible = (text: string): string =>
-  Words.safe(text).replaceAll("\n", "\\n").replaceAll("\t", "\\t")
+const visible = (text: string): string => Words.safe(text).replaceAll("\n", "\\n").replaceAll("\t", "\\t")
 
 interface Token {
   readonly id: number
@@ -39,23 +38,24 @@ interface Token {
 }
 
 const textsOf = (tokenizer: Tokenizer.Service, ids: ArrayLike<number>) =>
-  Effect.forEach(Array.from(ids), (id) =>
-    Effect.map(tokenizer.decode([id]), (text): Token => ({ id, text })),
-  )
+  Effect.forEach(Array.from(ids), (id) => Effect.map(tokenizer.decode([id]), (text): Token => ({ id, text })))
 
 const idsOf = (text: string): Effect.Effect<ReadonlyArray<number>, Failure> => {
   const parts = text.split(/[\s,[\]]+/).filter((part) => part !== "")
   const wrong = parts.find((part) => !/^\d+$/.test(part))
   return wrong === undefined
     ? Effect.succeed(parts.map(Number))
-    : new Failure({ message: `"${wrong}" is not the id of a token`, hint: "--decode takes ids: numbers with spaces between." })
+    : new Failure({
+        message: `"${wrong}" is not the id of a token`,
+        hint: "--decode takes ids: numbers with spaces between.",
+      })
 }
 
 export const tokenize: Handler<
   Choice & { readonly text: string | undefined; readonly decode: boolean; readonly count: boolean }
 > = (input, { format }) =>
   Effect.gen(function* () {
-    const { hasColors, isTerminal, out, width } = yield* Shell
+    const { isTerminal, out } = yield* Shell
     const text = input.text === undefined || input.text === "-" ? yield* Input.all : input.text
     yield* Rendering.withTokenizer(choiceOf(input), (tokenizer) =>
       Effect.gen(function* () {
@@ -67,20 +67,15 @@ export const tokenize: Handler<
         if (input.count)
           return yield* out(format === "json" ? `${Json.compact({ tokens: ids.length })}\n` : `${ids.length}\n`)
         const tokens = yield* textsOf(tokenizer, ids)
-        if (format === "json")
-          return yield* out(tokens.map(({ id, text }) => `${Json.compact({ id, text })}\n`).join(""))
-        if (!isTerminal) return yield* out(`${tokens.map(({ id }) => id).join(" ")}\n`)
-        yield* out(
-          Table.render(
-            {
-              title: `${Words.plural(tokens.length, "token")} of ${tokenizer.name}`,
-              columns: ["Id", "Text"],
-              rows: tokens.map(({ id, text }) => [String(id), visible(text)]),
-            },
-            width,
-            hasColors ? Table.colored : Table.plain,
-          ),
-        )
+        if (format === "table" && !isTerminal) return yield* out(`${tokens.map(({ id }) => id).join(" ")}\n`)
+        yield* Output.printRecords(format, {
+          records: tokens.map(({ id, text }) => ({ id, text })),
+          table: () => ({
+            title: `${Words.plural(tokens.length, "token")} of ${tokenizer.name}`,
+            columns: ["Id", "Text"],
+            rows: tokens.map(({ id, text }) => [String(id), visible(text)]),
+          }),
+        })
       }),
     )
   })
@@ -110,7 +105,8 @@ const weighted = (
     let at = 0
     for (const chunk of chunks) {
       if (chunk.type === "encoded_text")
-        for (const token of yield* textsOf(tokenizer, chunk.tokens)) all.push({ ...token, weight: weights?.[at++] ?? 0 })
+        for (const token of yield* textsOf(tokenizer, chunk.tokens))
+          all.push({ ...token, weight: weights?.[at++] ?? 0 })
       else {
         const length = Option.getOrElse(ModelInput.length(ModelInput.make(chunk)), () => 1)
         all.push({ id: -1, text: `[${chunk.type}, ${Words.plural(length, "token")}]`, weight: weights?.[at] ?? 0 })
@@ -123,7 +119,12 @@ const weighted = (
 const trainOns = ["last_assistant_message", "last_assistant_turn", "all_assistant_messages", "all_tokens"] as const
 
 export const render: Handler<
-  Choice & { readonly file: string; readonly row: string | undefined; readonly trainOn: string; readonly prompt: boolean }
+  Choice & {
+    readonly file: string
+    readonly row: string | undefined
+    readonly trainOn: string
+    readonly prompt: boolean
+  }
 > = (input, { format }) =>
   Effect.gen(function* () {
     const { directory, hasColors, out } = yield* Shell
@@ -152,9 +153,7 @@ export const render: Handler<
           const tokens = yield* weighted(tokenizer, modelInput, weights)
           if (format === "json") {
             yield* out(
-              tokens
-                .map(({ id, text, weight }) => `${Json.compact({ example: index, id, text, weight })}\n`)
-                .join(""),
+              tokens.map(({ id, text, weight }) => `${Json.compact({ example: index, id, text, weight })}\n`).join(""),
             )
             continue
           }

@@ -33,6 +33,7 @@ import * as Json from "../internal/Json.ts"
 import type { Format } from "../internal/Output.ts"
 import * as Places from "../internal/Places.ts"
 import * as Rendering from "../internal/Rendering.ts"
+import * as PriceList from "../internal/PriceList.ts"
 import * as RunFile from "../internal/RunFile.ts"
 import { Shell } from "../internal/Shell.ts"
 import { paths, type Recipe, recipes } from "../internal/TrainConfig.ts"
@@ -43,7 +44,7 @@ interface Common {
   readonly renderer: Renderer
   readonly tokenizer: Tokenizer.Service
   readonly stop: Effect.Effect<void>
-  readonly cost: { readonly prices: Cost.Prices; readonly budget?: Cost.Money | undefined } | undefined
+  readonly cost: Effect.Effect.Success<ReturnType<typeof costOf>>
 }
 
 type Values = Readonly<Record<string, unknown>>
@@ -60,11 +61,7 @@ type Start = (
   config: Values,
   common: Common,
   values: Values,
-) => Effect.Effect<
-  Stream.Stream<RunEvent, unknown, RunStore | ServiceClient>,
-  unknown,
-  FileSystem | Scope.Scope
->
+) => Effect.Effect<Stream.Stream<RunEvent, unknown, RunStore | ServiceClient>, unknown, FileSystem | Scope.Scope>
 
 const starts: Readonly<Record<Recipe, Start>> = {
   sft: (config, common, values) =>
@@ -102,19 +99,21 @@ const starts: Readonly<Record<Recipe, Start>> = {
 }
 
 /** The settings that the recipe does not know. */
-const own = ["data", "environment", "out", "local", "localModel", "renderer", "tokenizer", "budget"]
+const own = ["data", "environment", "out", "local", "localModel", "renderer", "tokenizer", "budget", "prices"]
 
 const without = (values: Values, names: ReadonlyArray<string>): Values =>
   Object.fromEntries(Object.entries(values).filter(([name]) => !names.includes(name)))
 
-const costOf = (budget: unknown, model: string, isLocal: boolean): Common["cost"] => {
-  const limit = typeof budget === "number" ? Cost.usd(budget) : undefined
-  if (isLocal) return undefined
-  const needed = { prefill: 1, cachedPrefill: 1, sampled: 1, trained: 1 }
-  // Without a budget, a model without a list price is trained without counting.
-  if (limit === undefined && Either.isLeft(Cost.costOf(Cost.listed, model, needed))) return undefined
-  return { prices: Cost.listed, budget: limit }
-}
+const costOf = ({ budget, prices: given }: Values, model: string, isLocal: boolean) =>
+  Effect.gen(function* () {
+    if (isLocal) return undefined
+    const prices = yield* PriceList.read(given === undefined ? undefined : String(given))
+    const limit = typeof budget === "number" ? Cost.usd(budget) : undefined
+    const needed = { prefill: 1, cachedPrefill: 1, sampled: 1, trained: 1 }
+    const isPriced = Either.isRight(Cost.costOf(prices, model, needed))
+    // A model without a list price is trained without counting, unless there is a budget.
+    return isPriced || limit !== undefined || given !== undefined ? { prices, budget: limit } : undefined
+  })
 
 const encodeEvent = Schema.encodeSync(RunEvent)
 
@@ -164,8 +163,10 @@ const perform = (recipe: Recipe, settings: Values, format: Format) =>
       model,
       out: undefined,
       ...Object.fromEntries(
-        (["data", "environment"] as const).flatMap((name) =>
-          settings[name] === undefined ? [] : [[name, relative(out, String(settings[name]))]],
+        (["data", "environment", "prices"] as const).flatMap((name) =>
+          settings[name] === undefined || settings[name] === "free"
+            ? []
+            : [[name, relative(out, String(settings[name]))]],
         ),
       ),
     }
@@ -191,7 +192,7 @@ const perform = (recipe: Recipe, settings: Values, format: Format) =>
       })
     const train = (renderer: Renderer, tokenizer: Tokenizer.Service) =>
       Effect.gen(function* () {
-        const cost = costOf(settings["budget"], model, place.isLocal)
+        const cost = yield* costOf(settings, model, place.isLocal)
         const common = { renderer, tokenizer, stop: Deferred.await(stopping), cost }
         const config = { ...without(settings, own), model }
         const events = yield* starts[recipe](config, common, settings)
@@ -235,7 +236,9 @@ const perform = (recipe: Recipe, settings: Values, format: Format) =>
 const absolute = (values: Values, directory: string): Values => ({
   ...values,
   ...Object.fromEntries(
-    paths.flatMap((name) => (typeof values[name] === "string" ? [[name, resolve(directory, values[name])]] : [])),
+    paths.flatMap((name) =>
+      typeof values[name] === "string" && values[name] !== "free" ? [[name, resolve(directory, values[name])]] : [],
+    ),
   ),
 })
 
@@ -244,11 +247,7 @@ const flagOf = (name: string) => `--${name}`
 /** The flags as `RunConfig` reads them. */
 const argumentsOf = (settings: Readonly<Record<string, string | boolean | undefined>>): ReadonlyArray<string> =>
   Object.entries(settings).flatMap(([name, value]) =>
-    value === undefined || value === false
-      ? []
-      : value === true
-        ? [flagOf(name)]
-        : [`${flagOf(name)}=${value}`],
+    value === undefined || value === false ? [] : value === true ? [flagOf(name)] : [`${flagOf(name)}=${value}`],
   )
 
 export const train: Handler<{
@@ -267,7 +266,11 @@ export const train: Handler<{
       Effect.catchTag(
         "SystemError",
         (cause) =>
-          new Failure({ message: `Cannot read ${config}: ${cause.message}`, hint: "Check the name of the file.", cause }),
+          new Failure({
+            message: `Cannot read ${config}: ${cause.message}`,
+            hint: "Check the name of the file.",
+            cause,
+          }),
       ),
     )
     const values: Values = loaded._tag === "Config" ? (loaded.config as Values) : {}
@@ -293,7 +296,9 @@ export const resume: Handler<{ readonly directory: string; readonly budget: stri
     const { recipe, settings } = yield* RunFile.read(out)
     const limit = budget === undefined ? undefined : Number(budget)
     if (limit !== undefined && !(limit > 0))
-      return yield* new UsageError({ message: `Invalid value for '--budget': expected an amount in USD, got ${budget}` })
+      return yield* new UsageError({
+        message: `Invalid value for '--budget': expected an amount in USD, got ${budget}`,
+      })
     const values = { ...settings, ...(limit === undefined ? {} : { budget: limit }) }
     const defined = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined))
     yield* perform(recipe, { ...absolute(defined, out), out }, format)

@@ -12,6 +12,7 @@ import { UsageError } from "./Failure.ts"
 /** A command or a group of commands. */
 export interface Node {
   readonly name: string
+  readonly description: string
   readonly usage: Usage.Usage
   readonly help: HelpDoc.HelpDoc
   readonly children: ReadonlyArray<Node>

@@ -98,8 +98,12 @@ const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Wor
       return { headline: "File error", hint: "Check that the directory exists and can be written.", detail: "message" }
     case "Corrupted":
       return { headline: "Corrupt download", hint: "Run the command again.", detail: "message" }
+    case "UnexpectedResponse":
+      return { hint: "Check TINKER_BASE_URL: the server may be another one, or of another version." }
     case "BadRow":
-      return { hint: "Correct the row, or leave such rows out with --on-bad-row skip. 'tinkerfx lint' finds all of them." }
+      return {
+        hint: "Correct the row, or leave such rows out with --on-bad-row skip. 'tinkerfx lint' finds all of them.",
+      }
     case "UnreadableFile":
       return { hint: "Use a .jsonl, .csv or .parquet file." }
     case "DataChanged":
@@ -135,7 +139,11 @@ const messageOf = (error: unknown): string =>
   (Predicate.hasProperty(error, "message") ? textOf(error.message) : undefined) ?? String(error)
 
 /** Some errors list what they are about in lines of their own. */
-const oneLine = (text: string): string => text.trim().replaceAll(/\s*\n\s*/g, "; ").replaceAll(":; ", ": ")
+const oneLine = (text: string): string =>
+  text
+    .trim()
+    .replaceAll(/\s*\n\s*/g, "; ")
+    .replaceAll(":; ", ": ")
 
 const lines = (...parts: ReadonlyArray<string | undefined>): string =>
   parts.flatMap((part) => (part === undefined ? [] : [`${part}\n`])).join("")
@@ -160,7 +168,7 @@ export const report = (error: unknown): Report => {
       : undefined
   if (known === undefined)
     return {
-      text: lines(`Error: ${messageOf(error)}`, "Run the command again with --verbose to see the cause."),
+      text: lines(`Error: ${oneLine(messageOf(error))}`, "Run the command again with --verbose to see the cause."),
       exitCode: exitCodes.failure,
     }
   const headline = known.headline

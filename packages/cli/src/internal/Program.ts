@@ -30,8 +30,6 @@ const platform = Layer.mergeAll(
   CliConfig.layer({ isCaseSensitive: true, autoCorrectLimit: 0 }),
 )
 
-const execute = Command.run(Commands.root, { name: Commands.name, version, executable: Commands.name })
-
 // oxlint-disable-next-line no-control-regex
 const escapes = /\u001b\[[0-9;]*m/g
 
@@ -94,6 +92,8 @@ export const run = (argv: ReadonlyArray<string>): Effect.Effect<number, never, S
       log: (text: unknown) => shell.out(tidy(String(text ?? ""), shell.hasColors)),
       error: () => Effect.void,
     }
+    const command = Commands.root({ only: path[1]?.name })
+    const execute = Command.run(command, { name: Commands.name, version, executable: Commands.name })
     const performed = execute(["node", Commands.name, ...args]).pipe(
       Effect.withConsole(console),
       Effect.provide(platform),

@@ -55,5 +55,4 @@ export const write = (
   directory: string,
   recipe: RunFile["recipe"],
   settings: Readonly<Record<string, unknown>>,
-): Effect.Effect<void, Failure> =>
-  Files.write(fileOf(directory), `${JSON.stringify({ recipe, settings }, null, 2)}\n`)
+): Effect.Effect<void, Failure> => Files.write(fileOf(directory), `${JSON.stringify({ recipe, settings }, null, 2)}\n`)

@@ -13,7 +13,9 @@ const described = (description: string) => Schema.optional(Schema.String).annota
 
 /** The settings that every recipe has here, beside its own. */
 const places = {
-  model: described("The base model, e.g. Qwen/Qwen3-8B. With --local, the model that ships with the engine by default."),
+  model: described(
+    "The base model, e.g. Qwen/Qwen3-8B. With --local, the model that ships with the engine by default.",
+  ),
   out: described("The directory of the run. Default: runs/ and the name of the configuration file, or of the recipe."),
   local: Schema.optional(Schema.Boolean).annotations({
     description: "Trains on the embedded engine: without a server and without a key. Its data are kept with the run.",
@@ -22,11 +24,16 @@ const places = {
   localModel: described(
     "NAME=DIR: trains the model in DIR (config.json, *.safetensors, tokenizer.json) on the embedded engine.",
   ),
-  renderer: described("The name of the renderer, or template for the model's own chat template. Default: that of the model."),
-  tokenizer: described("The tokenizer: a directory or a repository of the Hugging Face Hub. Default: that of the model."),
+  renderer: described(
+    "The name of the renderer, or template for the model's own chat template. Default: that of the model.",
+  ),
+  tokenizer: described(
+    "The tokenizer: a directory or a repository of the Hugging Face Hub. Default: that of the model.",
+  ),
   budget: Schema.optional(Schema.Positive).annotations({
-    description: "Stops the run before it spends more than so many USD, by the list prices. The run can be continued.",
+    description: "Stops the run before it spends more than so many USD. The run can be continued.",
   }),
+  prices: described("A price list as JSON, or free, by which the run counts what it spends. Default: the list prices."),
 } as const
 
 const data = (description: string) => Schema.propertySignature(Schema.String).annotations({ description })
@@ -66,7 +73,7 @@ export const recipes = {
 export type Recipe = keyof typeof recipes
 
 /** The settings that name a file or a directory. */
-export const paths = ["data", "environment", "out"] as const
+export const paths = ["data", "environment", "out", "prices"] as const
 
 /** A setting of the command line. */
 export interface Listed {

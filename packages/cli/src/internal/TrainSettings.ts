@@ -44,8 +44,12 @@ export const trainSettings: Readonly<Record<Recipe, ReadonlyArray<Listed>>> = {
     {
       name: "budget",
       type: "number",
-      description:
-        "Stops the run before it spends more than so many USD, by the list prices. The run can be continued.",
+      description: "Stops the run before it spends more than so many USD. The run can be continued.",
+    },
+    {
+      name: "prices",
+      type: "string",
+      description: "A price list as JSON, or free, by which the run counts what it spends. Default: the list prices.",
     },
     {
       name: "rank",
@@ -243,8 +247,12 @@ export const trainSettings: Readonly<Record<Recipe, ReadonlyArray<Listed>>> = {
     {
       name: "budget",
       type: "number",
-      description:
-        "Stops the run before it spends more than so many USD, by the list prices. The run can be continued.",
+      description: "Stops the run before it spends more than so many USD. The run can be continued.",
+    },
+    {
+      name: "prices",
+      type: "string",
+      description: "A price list as JSON, or free, by which the run counts what it spends. Default: the list prices.",
     },
     {
       name: "rank",
@@ -444,8 +452,12 @@ export const trainSettings: Readonly<Record<Recipe, ReadonlyArray<Listed>>> = {
     {
       name: "budget",
       type: "number",
-      description:
-        "Stops the run before it spends more than so many USD, by the list prices. The run can be continued.",
+      description: "Stops the run before it spends more than so many USD. The run can be continued.",
+    },
+    {
+      name: "prices",
+      type: "string",
+      description: "A price list as JSON, or free, by which the run counts what it spends. Default: the list prices.",
     },
     {
       name: "rank",
@@ -622,8 +634,12 @@ export const trainSettings: Readonly<Record<Recipe, ReadonlyArray<Listed>>> = {
     {
       name: "budget",
       type: "number",
-      description:
-        "Stops the run before it spends more than so many USD, by the list prices. The run can be continued.",
+      description: "Stops the run before it spends more than so many USD. The run can be continued.",
+    },
+    {
+      name: "prices",
+      type: "string",
+      description: "A price list as JSON, or free, by which the run counts what it spends. Default: the list prices.",
     },
     {
       name: "rank",

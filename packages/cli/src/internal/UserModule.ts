@@ -10,6 +10,7 @@ import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import { createHash } from "node:crypto"
 import { createRequire } from "node:module"
+import { versions } from "node:process"
 import { pathToFileURL } from "node:url"
 import type { Environment, Reply, Task } from "../Environment.ts"
 import { Failure } from "./Failure.ts"
@@ -43,7 +44,7 @@ const load = async (path: string): Promise<unknown> => {
 export const notLoaded = (path: string) => (cause: unknown) => {
   if (hasCode(cause, "MODULE_NOT_FOUND") && /\.[mc]?tsx?$/.test(path))
     return new Failure({
-      message: `Cannot load ${path}: Node.js ${process.versions.node} does not run TypeScript`,
+      message: `Cannot load ${path}: Node.js ${versions.node} does not run TypeScript`,
       hint: "Install tsx beside it (npm install --save-dev tsx), use Node.js 22.18 or newer, or name a .js or .mjs file.",
       cause,
     })

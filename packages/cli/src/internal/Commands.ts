@@ -570,7 +570,21 @@ const lint = single(
     ),
 )
 
-// upkeep
+// projects and upkeep
+
+const init = single(
+  "init",
+  "Create a project: a program, data, a configuration and a passing test. It needs no key.",
+  () =>
+    Command.make(
+      "init",
+      { directory: optional("directory", "Where to create it (default: this directory)"), yes: agreed },
+      lazily(
+        () => import("../commands/Init.ts"),
+        ({ init }) => init,
+      ),
+    ),
+)
 
 const doctor = single(
   "doctor",
@@ -746,6 +760,7 @@ const entries: ReadonlyArray<Entry> = [
   group("model", "List available models.", modelCommands),
   group("run", "Manage training runs.", runCommands),
   group("session", "Manage sessions.", sessionCommands),
+  init,
   group("train", "Train a model.", trainCommands),
   resume,
   evaluate,

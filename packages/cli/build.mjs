@@ -1,6 +1,6 @@
 /**
  * Bundles the command: loading hundreds of small modules would take most of a second. What a command needs is in chunks
- * that are loaded when it runs. The server is not part of it: it uses the installed packages, threads and native code.
+ * that are loaded when it runs. Commands that use the installed packages, threads and native code are not part of it.
  *
  * Usage: node build.mjs [directory] (default: dist)
  */
@@ -16,7 +16,7 @@ const installed = Object.keys({ ...dependencies, ...peerDependencies })
 
 const outdir = resolve(argv[2] ?? at("dist"))
 
-rmSync(join(outdir, "internal/chunks"), { recursive: true, force: true })
+for (const chunks of ["chunks", "installed"]) rmSync(join(outdir, "internal", chunks), { recursive: true, force: true })
 
 const common = {
   bundle: true,
@@ -28,10 +28,11 @@ const common = {
   logLevel: "warning",
 }
 
-/** Leaves a module of our own to another build. */
+/** Leaves the commands that use the installed packages to another build. All modules that import them are chunks. */
 const apart = {
   name: "apart",
-  setup: ({ onResolve }) => onResolve({ filter: /\/Serving\.ts$/ }, () => ({ path: "../Serving.js", external: true })),
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /\/Installed\.ts$/ }, () => ({ path: "../Installed.js", external: true })),
 }
 
 await build({
@@ -50,6 +51,8 @@ await build({
 
 await build({
   ...common,
-  entryPoints: [at("src/internal/Serving.ts")],
+  entryPoints: [at("src/internal/Installed.ts")],
+  splitting: true,
+  chunkNames: "internal/installed/[name]-[hash]",
   external: installed.flatMap((name) => [name, `${name}/*`]),
 })

@@ -16,6 +16,8 @@ import * as Shell from "./internal/Shell.ts"
 export interface Options {
   /** Stops the command; its exit code is then 130. A server that is stopped has done its work: its exit code is 0. */
   readonly signal?: AbortSignal | undefined
+  /** Stops it at once, also if it is still ending. */
+  readonly hurry?: AbortSignal | undefined
 }
 
 /**
@@ -25,5 +27,5 @@ export interface Options {
  * @since 0.1.0
  * @category running
  */
-export const run = (args: ReadonlyArray<string>, { signal }: Options = {}): Promise<number> =>
-  Effect.runPromise(Effect.provideServiceEffect(Program.run(args), Shell.Shell, Shell.live(signal)))
+export const run = (args: ReadonlyArray<string>, options: Options = {}): Promise<number> =>
+  Effect.runPromise(Effect.provideServiceEffect(Program.run(args), Shell.Shell, Shell.live(options)))

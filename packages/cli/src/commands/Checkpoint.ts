@@ -244,7 +244,7 @@ const listOf = (paths: ReadonlyArray<string>): string =>
   `Will delete ${paths.length} checkpoint(s):\n${paths.map((path) => `  - ${path}\n`).join("")}\n${warning}`
 
 /** Deletes and reports; an interruption says how far it came. */
-const deleteAll = (paths: ReadonlyArray<string>, format: Output.Format) =>
+export const deleteAll = (paths: ReadonlyArray<string>, format: Output.Format) =>
   Effect.gen(function* () {
     const rest = yield* RestClient.RestClient
     const shell = yield* Shell

@@ -13,18 +13,19 @@ import type { Handler } from "../internal/Commands.ts"
 import { Failure } from "../internal/Failure.ts"
 import * as ModelCard from "../internal/ModelCard.ts"
 import * as Output from "../internal/Output.ts"
-import { Shell } from "../internal/Shell.ts"
+import { Shell, variable } from "../internal/Shell.ts"
 import * as Weights from "../internal/Weights.ts"
 import * as Words from "../internal/Words.ts"
 
 /** The token of the Hugging Face command, which it stores in a file unless a variable holds it. */
 const tokenOf = Effect.gen(function* () {
-  const { variable } = yield* Shell
-  const given = variable("HF_TOKEN") ?? variable("HUGGING_FACE_HUB_TOKEN")
-  if (given !== undefined) return Option.some(given.trim())
-  const home = variable("HF_HOME") ?? join(variable("HOME") ?? homedir(), ".cache", "huggingface")
+  const shell = yield* Shell
+  const given = (name: string) => variable(shell, name)
+  const token = given("HF_TOKEN") ?? given("HUGGING_FACE_HUB_TOKEN")
+  if (token !== undefined) return Option.some(token.trim())
+  const home = given("HF_HOME") ?? join(given("HOME") ?? homedir(), ".cache", "huggingface")
   const stored = yield* Effect.option(
-    Effect.tryPromise(() => readFile(variable("HF_TOKEN_PATH") ?? join(home, "token"), "utf8")),
+    Effect.tryPromise(() => readFile(given("HF_TOKEN_PATH") ?? join(home, "token"), "utf8")),
   )
   return Option.filter(
     Option.map(stored, (text) => text.trim()),
@@ -96,12 +97,12 @@ const destination = (input: Input, info: Option.Option<Management.WeightsInfo>, 
 
 export const pushHf: Handler<Input> = (input, { format }) =>
   Effect.gen(function* () {
-    const { err, variable } = yield* Shell
+    const shell = yield* Shell
     const checkpoint = yield* Weights.parse(input.path)
     const accessToken = Option.getOrUndefined(yield* tokenOf)
     if (accessToken === undefined) return yield* notLoggedIn()
     const Hub = yield* Effect.promise(() => import("@huggingface/hub"))
-    const endpoint = variable("HF_ENDPOINT")?.replace(/\/+$/, "")
+    const endpoint = variable(shell, "HF_ENDPOINT")?.replace(/\/+$/, "")
     const access = { accessToken, ...(endpoint === undefined ? {} : { hubUrl: endpoint }) }
     const user = yield* Effect.tryPromise({ try: () => Hub.whoAmI(access), catch: notLoggedIn })
 
@@ -184,7 +185,7 @@ export const pushHf: Handler<Input> = (input, { format }) =>
         isPullRequest: input.createPr,
         operations,
       })
-    }).pipe(Effect.onInterrupt(() => err(`The commit to ${name} may be missing; run the command again.\n`)))
+    }).pipe(Effect.onInterrupt(() => shell.err(`The commit to ${name} may be missing; run the command again.\n`)))
     yield* Output.print(format, {
       json: () => ({
         checkpoint_path: input.path,

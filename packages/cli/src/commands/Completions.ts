@@ -4,10 +4,12 @@ import * as Effect from "effect/Effect"
 import { type Handler, name, root } from "../internal/Commands.ts"
 import { Shell } from "../internal/Shell.ts"
 
+const program = root("all")
+
 const scripts = {
-  bash: Command.getBashCompletions(root, name),
-  zsh: Command.getZshCompletions(root, name),
-  fish: Command.getFishCompletions(root, name),
+  bash: Command.getBashCompletions(program, name),
+  zsh: Command.getZshCompletions(program, name),
+  fish: Command.getFishCompletions(program, name),
 }
 
 export const completions: Handler<{ readonly shell: string }> = ({ shell }) =>

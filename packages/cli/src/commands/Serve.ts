@@ -1,15 +1,18 @@
-/**
- * Implements `tinkerfx serve`. The server itself runs in `../internal/Serving.ts`, which is not part of the bundle: it
- * uses the installed server, engine and Effect. Only plain values and promises cross this border.
- */
+/** Implements `tinkerfx serve`. */
+import * as EngineHost from "@effect-tinker/server/EngineHost"
+import { ModelHost } from "@effect-tinker/server/ModelHost"
+import * as NodeTinkerServer from "@effect-tinker/server/NodeTinkerServer"
+import * as TinkerServer from "@effect-tinker/server/TinkerServer"
 import * as Effect from "effect/Effect"
-import { existsSync } from "node:fs"
+import * as Layer from "effect/Layer"
+import * as Redacted from "effect/Redacted"
+import { randomBytes } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { resolve } from "node:path"
 import type { Handler } from "../internal/Commands.ts"
 import { Failure, UsageError } from "../internal/Failure.ts"
+import * as LocalModel from "../internal/LocalModel.ts"
 import { Shell } from "../internal/Shell.ts"
-import type { Model } from "../internal/Serving.ts"
 
 const usageError = (message: string) => new UsageError({ message: `Invalid value for ${message}` })
 
@@ -24,17 +27,6 @@ const integer = (
     ? Effect.succeed(number)
     : usageError(`'--${name}': expected an integer from ${from} to ${to}, got "${text}"`)
 }
-
-const modelOf =
-  (directory: string) =>
-  (text: string): Effect.Effect<Model, UsageError> => {
-    const at = text.indexOf("=")
-    const [name, folder] = [text.slice(0, at), text.slice(at + 1)]
-    if (at < 1 || folder === "") return usageError(`'--model': expected NAME=DIR, got "${text}"`)
-    return existsSync(resolve(directory, folder, "config.json"))
-      ? Effect.succeed({ name, directory: resolve(directory, folder) })
-      : usageError(`'--model': no config.json found in ${folder}`)
-  }
 
 const keyOf =
   (option: string) =>
@@ -69,6 +61,16 @@ const originOf = (text: string): Effect.Effect<string, UsageError> =>
     ? Effect.succeed(text)
     : usageError(`'--cors-origin': expected an origin such as http://localhost:3000, got "${text}"`)
 
+/** Generates a key for a server that other machines can reach. It is printed because it appears nowhere else. */
+const keysOf = (given: ReadonlyArray<string>, host: string | undefined) =>
+  Effect.gen(function* () {
+    if (given.length > 0 || host === undefined || NodeTinkerServer.isLoopback(host)) return given
+    const { out } = yield* Shell
+    const key = `tml-${randomBytes(24).toString("base64url")}`
+    yield* out(`API key: ${key}\n`)
+    return [key]
+  })
+
 /** Serves until interrupted. With a data directory, unfinished work continues at the next start. */
 export const serve: Handler<{
   readonly host: string | undefined
@@ -84,31 +86,30 @@ export const serve: Handler<{
 }> = (input) =>
   Effect.gen(function* () {
     const { directory, out } = yield* Shell
-    const options = {
-      host: input.host,
-      port: yield* integer("port", input.port, { from: 0, to: 65_535 }),
-      sessionTimeout: yield* integer("session-timeout", input.sessionTimeout, { from: 20, to: 31_536_000 }),
-      models: yield* Effect.forEach(input.model, modelOf(directory)),
-      apiKeys: [
-        ...(yield* Effect.forEach(input.apiKey, keyOf("api-key"))),
-        ...(yield* Effect.forEach(input.apiKeyFile, keysIn(directory))).flat(),
-      ],
-      allowedHosts: input.allowedHost,
-      corsOrigins: yield* Effect.forEach(input.corsOrigin, originOf),
+    const port = yield* integer("port", input.port, { from: 0, to: 65_535 })
+    const sessionTimeout = yield* integer("session-timeout", input.sessionTimeout, { from: 20, to: 31_536_000 })
+    const sources = yield* Effect.forEach(input.model, LocalModel.parse("model", directory))
+    const given = [
+      ...(yield* Effect.forEach(input.apiKey, keyOf("api-key"))),
+      ...(yield* Effect.forEach(input.apiKeyFile, keysIn(directory))).flat(),
+    ]
+    const corsOrigins = yield* Effect.forEach(input.corsOrigin, originOf)
+    const server = TinkerServer.layer({
+      apiKeys: (yield* keysOf(given, input.host)).map((key) => Redacted.make(key)),
       dataDirectory: input.dataDir === undefined ? undefined : resolve(directory, input.dataDir),
-      jwt: input.jwt,
-    }
-    const Serving = yield* Effect.promise(() => import("../internal/Serving.ts"))
-    const run = yield* Effect.runtime<never>()
-    yield* Effect.async<void, Failure>((resume) => {
-      const stop = new AbortController()
-      const print = (line: string) => void Effect.runFork(Effect.provide(out(`${line}\n`), run))
-      const ended = Serving.serve(options, print, stop.signal).then((problem) =>
-        resume(problem === undefined ? Effect.void : Effect.fail(new Failure({ message: problem }))),
-      )
-      return Effect.promise(() => {
-        stop.abort()
-        return ended
-      })
-    })
+      jwt: input.jwt ? "1 hour" : undefined,
+      sessionTimeout: sessionTimeout === undefined ? undefined : `${sessionTimeout} seconds`,
+    }).pipe(Layer.provideMerge(EngineHost.layer(sources.length === 0 ? undefined : sources)))
+    yield* Effect.gen(function* () {
+      const { models } = yield* ModelHost
+      const { host, allowedHost: allowedHosts } = input
+      const running = yield* TinkerServer.TinkerServer
+      const { url } = yield* NodeTinkerServer.listen(running, { host, port, allowedHosts, corsOrigins })
+      yield* out(`models: ${models.map(({ name }) => name).join(", ")}\nlistening on ${url}\n`)
+      yield* Effect.never
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(server),
+      Effect.mapError((cause) => new Failure({ message: cause.message, cause })),
+    )
   })

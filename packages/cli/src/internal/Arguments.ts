@@ -12,6 +12,7 @@ import { UsageError } from "./Failure.ts"
 /** A command or a group of commands. */
 export interface Node {
   readonly name: string
+  readonly description: string
   readonly usage: Usage.Usage
   readonly help: HelpDoc.HelpDoc
   readonly children: ReadonlyArray<Node>
@@ -80,15 +81,19 @@ export const positionalsOf = (node: Node): ReadonlyArray<Positional> =>
       : [{ name: name.toUpperCase(), values: acceptedValues, isRequired: !isOptional, isRepeated }]
   })
 
-/** The number of letters to change, add or remove. */
+/** The number of letters to change, add, remove, or swap with the next one. */
 const distance = (a: string, b: string): number => {
+  let before: Array<number> = []
   let row = Array.from({ length: b.length + 1 }, (_, index) => index)
   for (let i = 1; i <= a.length; i++) {
     const next = [i]
-    for (let j = 1; j <= b.length; j++)
-      next.push(
-        Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)),
-      )
+    for (let j = 1; j <= b.length; j++) {
+      const changed = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)
+      const isSwap = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
+      const swapped = isSwap ? (before[j - 2] ?? 0) + 1 : changed
+      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, changed, swapped))
+    }
+    before = row
     row = next
   }
   return row[b.length] ?? 0

@@ -10,7 +10,7 @@ import { chmod, mkdir, open, readFile, rename, rm, stat } from "node:fs/promises
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
 import { Failure } from "./Failure.ts"
-import { Shell } from "./Shell.ts"
+import { Shell, variable } from "./Shell.ts"
 
 const Details = Schema.Struct({
   org_details: Schema.Struct({ name: Schema.String }),
@@ -41,8 +41,8 @@ interface Stored {
   readonly keys: Readonly<Record<string, Key>>
 }
 
-const pathOf = Effect.map(Shell, ({ variable }) =>
-  join(variable("HOME") ?? variable("USERPROFILE") ?? homedir(), ".tinker", "credentials.json"),
+const pathOf = Effect.map(Shell, (shell) =>
+  join(variable(shell, "HOME") ?? variable(shell, "USERPROFILE") ?? homedir(), ".tinker", "credentials.json"),
 )
 
 const failed = (what: string, path: string) => (cause: unknown) =>

@@ -23,6 +23,12 @@ export class UsageError extends Data.TaggedError("UsageError")<{
   readonly usage?: Option.Option<{ readonly line: string; readonly command: string }>
 }> {}
 
+/** A command that was stopped, and ended what it was doing. Its message says what was saved. */
+export class Stopped extends Data.TaggedError("Stopped")<{ readonly message: string }> {}
+
+/** A failure that was described where it happened. */
+export class Described extends Data.TaggedError("Described")<{ readonly report: Report; readonly causes: string }> {}
+
 /** What a failure prints, without its cause, and its exit code. */
 export interface Report {
   readonly text: string
@@ -31,8 +37,9 @@ export interface Report {
 
 const textOf = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined)
 
-interface Described {
-  readonly headline: string
+interface Words {
+  /** Not given: the message of the error. */
+  readonly headline?: string | undefined
   readonly hint?: string | undefined
   /** Whether the server's own words follow the headline; otherwise the whole message does. */
   readonly detail?: "server" | "message"
@@ -41,7 +48,7 @@ interface Described {
 const check = "Please check your API key or authentication credentials."
 
 /** Describes the errors of the SDK by their tags, with the words of the official command. */
-const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Described | undefined => {
+const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Words | undefined => {
   const reason = error["reason"]
   const status = Option.isOption(error["status"]) ? Option.getOrElse(error["status"], () => "unknown") : "unknown"
   switch (error._tag) {
@@ -91,6 +98,38 @@ const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Des
       return { headline: "File error", hint: "Check that the directory exists and can be written.", detail: "message" }
     case "Corrupted":
       return { headline: "Corrupt download", hint: "Run the command again.", detail: "message" }
+    case "UnexpectedResponse":
+      return { hint: "Check TINKER_BASE_URL: the server may be another one, or of another version." }
+    case "BadRow":
+      return {
+        hint: "Correct the row, or leave such rows out with --on-bad-row skip. 'tinkerfx lint' finds all of them.",
+      }
+    case "UnreadableFile":
+      return { hint: "Use a .jsonl, .csv or .parquet file." }
+    case "DataChanged":
+      return { hint: "Run the command again when nothing writes to the file." }
+    case "ConfigurationChanged":
+      return { hint: "Use another --out, or the settings that the run was started with: 'tinkerfx resume' has them." }
+    case "JournalFailed":
+      return { hint: "Wait until the other process has ended, or use another --out." }
+    case "RunStoreFailed":
+      return { hint: "Check that the directory of the run can be read and written, or use another --out." }
+    case "ModelNotCalibrated":
+      return { hint: "Set --learning-rate." }
+    case "RendererError":
+      return { hint: "Choose a renderer with --renderer; 'template' is the model's own chat template." }
+    case "TokenizerError":
+      return { hint: "Check the name of the model, the network and HF_TOKEN, or name a directory with --tokenizer." }
+    case "RolloutFailed":
+      return { hint: "Correct the environment, or use --on-failed-rollout retry or shrink." }
+    case "BadReward":
+    case "UserError":
+      return { hint: "Correct the environment: rewards are finite numbers." }
+    case "QuestionFailed":
+      return { hint: "Correct the question or the environment, or try again." }
+    case "StoreError":
+    case "HostError":
+      return { hint: "Use another directory, or end the process that uses it." }
     default:
       return undefined
   }
@@ -98,6 +137,13 @@ const tagged = (error: { readonly _tag: string } & Record<string, unknown>): Des
 
 const messageOf = (error: unknown): string =>
   (Predicate.hasProperty(error, "message") ? textOf(error.message) : undefined) ?? String(error)
+
+/** Some errors list what they are about in lines of their own. */
+const oneLine = (text: string): string =>
+  text
+    .trim()
+    .replaceAll(/\s*\n\s*/g, "; ")
+    .replaceAll(":; ", ": ")
 
 const lines = (...parts: ReadonlyArray<string | undefined>): string =>
   parts.flatMap((part) => (part === undefined ? [] : [`${part}\n`])).join("")
@@ -111,6 +157,8 @@ export const report = (error: unknown): Report => {
     })
     return { text: `${usage}Error: ${error.message}\n`, exitCode: exitCodes.usage }
   }
+  if (error instanceof Described) return error.report
+  if (error instanceof Stopped) return { text: `${error.message}\n`, exitCode: exitCodes.interrupted }
   if (error instanceof Aborted) return { text: "Aborted!\n", exitCode: exitCodes.failure }
   if (error instanceof Failure)
     return { text: lines(`Error: ${error.message}`, error.hint), exitCode: exitCodes.failure }
@@ -120,9 +168,12 @@ export const report = (error: unknown): Report => {
       : undefined
   if (known === undefined)
     return {
-      text: lines(`Error: ${messageOf(error)}`, "Run the command again with --verbose to see the cause."),
+      text: lines(`Error: ${oneLine(messageOf(error))}`, "Run the command again with --verbose to see the cause."),
       exitCode: exitCodes.failure,
     }
+  const headline = known.headline
+  if (headline === undefined)
+    return { text: lines(`Error: ${oneLine(messageOf(error))}`, known.hint), exitCode: exitCodes.failure }
   const detail =
     known.detail === "message"
       ? messageOf(error)
@@ -130,13 +181,14 @@ export const report = (error: unknown): Report => {
         ? textOf(error.detail)
         : undefined
   return {
-    text: lines(`Error: ${known.headline}${detail === undefined ? "" : `: ${detail}`}`, known.hint),
+    text: lines(`Error: ${headline}${detail === undefined ? "" : `: ${detail}`}`, known.hint),
     exitCode: exitCodes.failure,
   }
 }
 
 /** Describes why a failure happened, for `--verbose`: the full message, then its causes. */
 export const causes = (error: unknown): string => {
+  if (error instanceof Described) return error.causes
   const out: Array<string> = []
   let current: unknown = error
   for (let depth = 0; current !== undefined && current !== null && depth < 10; depth++) {

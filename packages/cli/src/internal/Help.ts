@@ -27,7 +27,7 @@ const paragraphsOf = (doc: HelpDoc.HelpDoc): ReadonlyArray<string> =>
   blocksOf(doc).flatMap((block) => (block._tag === "Paragraph" ? [spanText(block.value)] : []))
 
 /** The first paragraph under the heading of a description. */
-const descriptionOf = ({ help }: Node): string => {
+export const descriptionOf = (help: HelpDoc.HelpDoc): string => {
   const blocks = blocksOf(help)
   const heading = blocks.findIndex((block) => block._tag === "Header" && spanText(block.value) === "DESCRIPTION")
   const next = heading < 0 ? undefined : blocks[heading + 1]
@@ -99,7 +99,7 @@ export const render = (path: ReadonlyArray<Node>, columns: number): string => {
   const about = (flag: Flag): string => builtInWords[flag.name] ?? wordsAbout(node, flag.name)
   return [
     `Usage: ${usageOf(path).line}\n\n`,
-    ...wrapped(descriptionOf(node), width - 2).map((line) => `  ${line}\n`),
+    ...wrapped(node.description, width - 2).map((line) => `  ${line}\n`),
     section(
       "Arguments",
       positionalsOf(node).map(({ name }) => [name, wordsAbout(node, `<${name.toLowerCase()}>`)]),
@@ -113,7 +113,7 @@ export const render = (path: ReadonlyArray<Node>, columns: number): string => {
     section(
       "Commands",
       node.children
-        .map((child): readonly [string, string] => [child.name, descriptionOf(child).replace(/\. .*$/s, ".")])
+        .map((child): readonly [string, string] => [child.name, child.description.replace(/\. .*$/s, ".")])
         .toSorted(([a], [b]) => (a < b ? -1 : 1)),
       width,
     ),

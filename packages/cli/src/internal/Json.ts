@@ -41,6 +41,7 @@ const quoted = (text: string): string =>
   )
 
 const write = (value: Value, indent: string | undefined): string => {
+  if (typeof value === "number" && !Number.isFinite(value)) return "null"
   if (value === null || typeof value === "boolean" || typeof value === "number") return String(value)
   if (typeof value === "string") return quoted(value)
   if (value instanceof Fraction) return value.toString()

@@ -29,3 +29,18 @@ export const print = (format: Format, output: Output): Effect.Effect<void, never
 
 /** The columns of tables that list the properties of one thing. */
 export const properties = ["Property", "Value"]
+
+export interface Records {
+  readonly records: ReadonlyArray<Json.Record>
+  readonly table: () => Table.Table
+}
+
+/** Prints records: a table, or one record per line. Only the official commands print one JSON document instead. */
+export const printRecords = (format: Format, { records, table }: Records): Effect.Effect<void, never, Shell> =>
+  Effect.flatMap(Shell, ({ hasColors, out, width }) =>
+    out(
+      format === "json"
+        ? records.map((record) => `${Json.compact(record)}\n`).join("")
+        : Table.render(table(), width, hasColors ? Table.colored : Table.plain),
+    ),
+  )

@@ -13,14 +13,14 @@ import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
 import * as Layer from "effect/Layer"
-import * as Logger from "effect/Logger"
-import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
 import * as Arguments from "./Arguments.ts"
 import * as Commands from "./Commands.ts"
 import * as Failure from "./Failure.ts"
 import * as Help from "./Help.ts"
+import { withLogs } from "./Logging.ts"
 import { Shell } from "./Shell.ts"
 
 const platform = Layer.mergeAll(
@@ -29,8 +29,6 @@ const platform = Layer.mergeAll(
   NodeTerminal.layer,
   CliConfig.layer({ isCaseSensitive: true, autoCorrectLimit: 0 }),
 )
-
-const execute = Command.run(Commands.root, { name: Commands.name, version, executable: Commands.name })
 
 // oxlint-disable-next-line no-control-regex
 const escapes = /\u001b\[[0-9;]*m/g
@@ -58,6 +56,7 @@ const print = (cause: Cause.Cause<unknown>, { has, path }: Pick<Arguments.Normal
     const error = ValidationError.isValidationError(squashed) ? invalidValue(squashed, path) : squashed
     const { exitCode, text } = Failure.report(error)
     yield* shell.err(text)
+    if (exitCode === Failure.exitCodes.interrupted) return exitCode
     if (has("--verbose"))
       yield* shell.err(Option.isSome(failure) ? Failure.causes(squashed) : `${Cause.pretty(cause)}\n`)
     return exitCode
@@ -65,6 +64,10 @@ const print = (cause: Cause.Cause<unknown>, { has, path }: Pick<Arguments.Normal
 
 /** A server runs until it is stopped, so that is not a failure. */
 const isServer = (path: ReadonlyArray<Arguments.Node>): boolean => path[1]?.name === "serve"
+
+/** A training run ends its steps and saves a checkpoint when it is stopped. */
+const isTraining = (path: ReadonlyArray<Arguments.Node>): boolean =>
+  path[1]?.name === "train" || path[1]?.name === "resume"
 
 /** Runs a command line and returns its exit code, also if the user stops it. */
 export const run = (argv: ReadonlyArray<string>): Effect.Effect<number, never, Shell> =>
@@ -89,20 +92,25 @@ export const run = (argv: ReadonlyArray<string>): Effect.Effect<number, never, S
       log: (text: unknown) => shell.out(tidy(String(text ?? ""), shell.hasColors)),
       error: () => Effect.void,
     }
+    const command = Commands.root({ only: path[1]?.name })
+    const execute = Command.run(command, { name: Commands.name, version, executable: Commands.name })
     const performed = execute(["node", Commands.name, ...args]).pipe(
       Effect.withConsole(console),
       Effect.provide(platform),
       Effect.as(Failure.exitCodes.success),
-      Logger.withMinimumLogLevel(has("--verbose") ? LogLevel.Debug : LogLevel.None),
+      withLogs(has("--verbose")),
     )
-    const fiber = yield* Effect.fork(performed)
-    const exit = yield* Effect.raceFirst(
+    // A daemon, so that nothing waits for it if it does not end.
+    const fiber = yield* Effect.forkDaemon(performed)
+    const interrupt = Fiber.interrupt(fiber)
+    const exit = yield* Effect.raceAll([
       Fiber.await(fiber),
-      Effect.flatMap(shell.stopped, () => Fiber.interrupt(fiber)),
-    )
+      Effect.zipRight(isTraining(path) ? shell.hurried : shell.stopped, interrupt),
+      Effect.zipRight(isTraining(path) ? Effect.never : shell.hurried, Effect.succeed(Exit.interrupt(FiberId.none))),
+    ]).pipe(Effect.onInterrupt(() => interrupt))
     if (Exit.isSuccess(exit)) return exit.value
     if (!Cause.isInterruptedOnly(exit.cause)) return yield* print(exit.cause, line)
     if (isServer(path)) return Failure.exitCodes.success
     yield* shell.err("Interrupted.\n")
     return Failure.exitCodes.interrupted
-  }).pipe(Effect.provide(Logger.replace(Logger.defaultLogger, Logger.withConsoleError(Logger.logfmtLogger))))
+  })

@@ -8,6 +8,7 @@ import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import { hostname } from "node:os"
 import process from "node:process"
+import { createInterface } from "node:readline"
 
 /** The user pressed Ctrl-C at a prompt. */
 export class Quit extends Data.TaggedError("Quit") {}
@@ -25,16 +26,24 @@ export interface Service {
   readonly width: number
   readonly directory: string
   readonly machine: string
-  readonly variable: (name: string) => string | undefined
+  readonly environment: Readonly<Record<string, string | undefined>>
   /** Waits until the user asks the command to stop. */
   readonly stopped: Effect.Effect<void>
+  /** Waits until the user asks it again. */
+  readonly hurried: Effect.Effect<void>
   /** Reads one line of the input; none at its end. */
   readonly line: Effect.Effect<Option.Option<string>>
+  /** Asks for one line, which can be edited on a terminal; none at the end of the input. A pipe is not asked. */
+  readonly ask: (question: string) => Effect.Effect<Option.Option<string>, Quit>
   /** Asks for one line that a terminal shows as asterisks; none at the end of the input. A pipe is not asked. */
   readonly secret: (question: string) => Effect.Effect<Option.Option<string>, Quit>
 }
 
 export class Shell extends Context.Tag("@effect-tinker/cli/Shell")<Shell, Service>() {}
+
+/** Returns a variable of the environment. One that is empty counts as not set. */
+export const variable = ({ environment }: Pick<Service, "environment">, name: string): string | undefined =>
+  environment[name] === "" ? undefined : environment[name]
 
 const write = (stream: NodeJS.WriteStream) => (text: string) =>
   Effect.async<void>((resume) => {
@@ -47,6 +56,8 @@ const readLine = (secret?: string) =>
   Effect.async<Option.Option<string>, Quit>((resume) => {
     const { stdin, stdout } = process
     const raw = secret !== undefined && stdin.isTTY
+    // Its end is reported once.
+    if (stdin.readableEnded) return resume(Effect.succeedNone)
     let text = ""
     const end = (result: Effect.Effect<Option.Option<string>, Quit>) => {
       stdin.off("readable", read)
@@ -98,22 +109,52 @@ const readLine = (secret?: string) =>
     stdin.on("end", atEnd)
   })
 
+/** What was typed at questions of this process, the newest first. The arrow keys bring it back. */
+let typed: ReadonlyArray<string> = []
+
+/** Asks on a terminal, where the line can be edited. */
+const askOnTerminal = (question: string) =>
+  Effect.async<Option.Option<string>, Quit>((resume) => {
+    const { stdin: input, stdout: output } = process
+    const lines = createInterface({ input, output, history: [...typed], historySize: 1000 })
+    const end = (result: Effect.Effect<Option.Option<string>, Quit>) => {
+      lines.removeAllListeners("close")
+      lines.close()
+      resume(result)
+    }
+    lines.on("history", (history) => (typed = history))
+    lines.on("SIGINT", () => {
+      output.write("\n")
+      end(Effect.fail(new Quit()))
+    })
+    lines.on("close", () => end(Effect.succeedNone))
+    lines.question(question, (text) => end(Effect.succeed(Option.some(text))))
+    return Effect.sync(() => lines.close())
+  })
+
 const positive = (text: string | undefined): number | undefined => {
   const number = Number(text)
   return Number.isInteger(number) && number > 0 ? number : undefined
 }
 
-const aborted = (signal: AbortSignal): Effect.Effect<void> =>
+export interface Signals {
+  readonly signal?: AbortSignal | undefined
+  readonly hurry?: AbortSignal | undefined
+}
+
+/** Waits for a signal. */
+export const aborted = (signal: AbortSignal | undefined): Effect.Effect<void> =>
   Effect.async((resume) => {
+    if (signal === undefined) return
     if (signal.aborted) return resume(Effect.void)
     signal.addEventListener("abort", () => resume(Effect.void), { once: true })
   })
 
-/** The shell of this process. The signal asks the command to stop. */
-export const live = (signal?: AbortSignal): Effect.Effect<Service> =>
+/** The shell of this process. The first signal asks the command to stop, the second one asks again. */
+export const live = ({ hurry, signal }: Signals = {}): Effect.Effect<Service> =>
   Effect.sync(() => {
-    const { env, stderr, stdin, stdout } = process
-    const variable = (name: string) => (env[name] === "" ? undefined : env[name])
+    const { env: environment, stderr, stdin, stdout } = process
+    const given = (name: string) => variable({ environment }, name)
     const isTerminal = stdout.isTTY === true
     return {
       out: write(stdout),
@@ -121,13 +162,15 @@ export const live = (signal?: AbortSignal): Effect.Effect<Service> =>
       isTerminal,
       isInteractive: stdin.isTTY === true,
       hasProgress: isTerminal && stderr.isTTY === true,
-      hasColors: isTerminal && variable("NO_COLOR") === undefined && variable("TERM") !== "dumb",
-      width: positive(variable("COLUMNS")) ?? (isTerminal ? stdout.columns || 80 : 80),
+      hasColors: isTerminal && given("NO_COLOR") === undefined && given("TERM") !== "dumb",
+      width: positive(given("COLUMNS")) ?? (isTerminal ? stdout.columns || 80 : 80),
       directory: process.cwd(),
       machine: hostname(),
-      variable,
-      stopped: signal === undefined ? Effect.never : aborted(signal),
+      environment,
+      stopped: aborted(signal),
+      hurried: aborted(hurry),
       line: Effect.orElseSucceed(readLine(), Option.none),
+      ask: (question) => (stdin.isTTY ? askOnTerminal(question) : readLine()),
       secret: readLine,
     }
   })

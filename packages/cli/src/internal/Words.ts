@@ -44,3 +44,13 @@ export const yes = (value: boolean): string => (value ? "Yes" : "No")
 
 /** Chooses the singular or the plural of a noun. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`
+
+/** Makes text of a model or of a file safe for a terminal: control characters could move the cursor. */
+export const safe = (text: string): string =>
+  text.replaceAll(/[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, (character) =>
+    character === "\n" || character === "\t" ? character : "\ufffd",
+  )
+
+/** Rounds a number to four significant digits. */
+export const number = (value: number): string =>
+  Number.isInteger(value) || !Number.isFinite(value) ? String(value) : String(Number(value.toPrecision(4)))

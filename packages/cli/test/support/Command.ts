@@ -59,9 +59,11 @@ export const run = (args: ReadonlyArray<string>, options: Options): Effect.Effec
       width: 200,
       directory: options.directory,
       machine: "<HOST>",
-      variable: (name) => env[name],
+      environment: env,
       stopped: Effect.never,
+      hurried: Effect.never,
       line,
+      ask: () => line,
       secret: () => line,
       ...options.shell,
     }

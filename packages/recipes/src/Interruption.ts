@@ -1,8 +1,17 @@
-/** Tells people what was saved, and what was not, when they stop a run. */
-import type { RunEvent } from "../RunEvent.ts"
-import { oneLine } from "./Lines.ts"
+/**
+ * Tells people what was saved, and what was not, when they stop a run.
+ *
+ * @since 0.1.0
+ */
+import type { RunEvent } from "./RunEvent.ts"
+import { oneLine } from "./internal/Lines.ts"
 
-/** What a process has made and saved, as far as its events say. */
+/**
+ * What a process has made and saved, as far as its events say.
+ *
+ * @since 0.1.0
+ * @category models
+ */
 export interface Seen {
   /** How many updates the weights have; undefined before the first step of this process. */
   readonly step: number | undefined
@@ -10,9 +19,20 @@ export interface Seen {
   readonly saved: { readonly step: number; readonly path: string } | undefined
 }
 
+/**
+ * Nothing is known yet.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
 export const nothing: Seen = { step: undefined, saved: undefined }
 
-/** Returns what is known after an event. */
+/**
+ * Returns what is known after an event.
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
 export const see = (self: Seen, event: RunEvent): Seen => {
   if (event._tag === "Step") return { ...self, step: event.step + 1 }
   return event._tag === "Checkpoint" && event.statePath !== undefined
@@ -22,10 +42,21 @@ export const see = (self: Seen, event: RunEvent): Seen => {
 
 const counted = (count: number, one: string): string => `${count} ${one}${count === 1 ? "" : "s"}`
 
+/**
+ * What happens after the first request to stop.
+ *
+ * @since 0.1.0
+ * @category formatting
+ */
 export const stopping =
   "Stopping: steps on their way are completed and a checkpoint is saved. Press Ctrl-C again to stop at once."
 
-/** After a stop that has ended everything under way. */
+/**
+ * Describes a stop that has ended everything under way.
+ *
+ * @since 0.1.0
+ * @category formatting
+ */
 export const stopped = (step: number, path: string, evaluations: number): string => {
   const lost =
     evaluations === 0 ? "nothing" : `${counted(evaluations, "evaluation")} under way, made again when the run continues`
@@ -37,7 +68,12 @@ export const stopped = (step: number, path: string, evaluations: number): string
   ].join("\n")
 }
 
-/** After a stop that has left everything as it is. */
+/**
+ * Describes a stop that has left everything as it is.
+ *
+ * @since 0.1.0
+ * @category formatting
+ */
 export const stoppedAtOnce = ({ saved, step }: Seen): string => {
   const since = step === undefined ? 0 : step - (saved?.step ?? 0)
   const kept = "which the server has until it ends the session"

@@ -150,7 +150,7 @@ describe("training", () => {
         2,
         expect.stringContaining("Did you mean '--learning-rate'?"),
       ])
-      expect(yield* failed("train sft")).toEqual([2, "Error: Missing setting: data.\n"])
+      expect(yield* failed("train sft")).toEqual([2, "Error: data: is missing\n"])
       expect(yield* failed("train sft --data chats.jsonl")).toEqual([2, expect.stringContaining("'--model'")])
       expect(yield* failed("train sft --data chats.jsonl --epochs two")).toEqual([
         2,

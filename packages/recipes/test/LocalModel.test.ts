@@ -96,91 +96,93 @@ layer(local, { excludeTestServices: true, timeout: "2 minutes" })("on the local 
     }),
   )
 
-  it.effect.runIf(isFull)("the student answers like the teacher with its prompt, without seeing the prompt", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const systemPrompt = "Repeat: boat garden"
-      const words = ["something", "anything", "hello", "more", "one thing", "a word", "what you like", "it again"]
-      const questions = words.map((word) => ({ messages: [Message.user(`Say ${word}.`)] }))
-      const data = yield* Table.fromArray(questions, { name: "questions" })
-      const store = yield* RunStore.memory()
-      const events = Chunk.toReadonlyArray(
-        yield* PromptDistillation.train({
-          config: {
-            model,
-            rank: 8,
-            systemPrompt,
-            temperature: 0,
-            maxTokens: 64,
-            epochs: 10,
-            batchSize: 8,
-            learningRate: 8e-3,
-            checkpoints: { everySteps: 0 },
-          },
-          renderer,
-          data,
-        }).pipe(Stream.provideService(RunStore.RunStore, store), Stream.runCollect),
-      )
-      expect(yield* store.lines("answers.jsonl")).toHaveLength(8)
-      const service = yield* ServiceClient.ServiceClient
-      const path = events.flatMap((event) => (event._tag === "Checkpoint" ? (event.samplerPath ?? []) : []))[0] ?? ""
-      const [base, student] = [
-        yield* service.createSamplingClient({ baseModel: model }),
-        yield* service.createSamplingClient({ modelPath: path }),
-      ]
-      const taught = yield* Effect.forEach(questions, ({ messages }) =>
-        Effect.gen(function* () {
-          const prompt = yield* renderer.generationPrompt([Message.system(systemPrompt), ...messages])
-          const params = { maxTokens: 64, temperature: 0, stop: renderer.stopSequences }
-          const { sequences } = yield* base.sample({ prompt, params })
-          const { message } = yield* renderer.parse(sequences[0]?.tokens ?? [])
-          return { messages, answers: [Message.textOf(message)] }
-        }),
-      )
-      const evaluation = Evaluate.exactMatch({ renderer, questions: taught, maxTokens: 64 })
-      const { base: before, tuned } = yield* Evaluate.compare(base, student, evaluation)
-      expect(before.metrics["exact_match"]).toBeLessThan(0.5)
-      expect(tuned.metrics["exact_match"]).toBe(1)
-    }).pipe(Effect.scoped),
-  )
+  if (isFull)
+    it.effect("the student answers like the teacher with its prompt, without seeing the prompt", () =>
+      Effect.gen(function* () {
+        const renderer = yield* LocalTinker.renderer
+        const systemPrompt = "Repeat: boat garden"
+        const words = ["something", "anything", "hello", "more", "one thing", "a word", "what you like", "it again"]
+        const questions = words.map((word) => ({ messages: [Message.user(`Say ${word}.`)] }))
+        const data = yield* Table.fromArray(questions, { name: "questions" })
+        const store = yield* RunStore.memory()
+        const events = Chunk.toReadonlyArray(
+          yield* PromptDistillation.train({
+            config: {
+              model,
+              rank: 8,
+              systemPrompt,
+              temperature: 0,
+              maxTokens: 64,
+              epochs: 10,
+              batchSize: 8,
+              learningRate: 8e-3,
+              checkpoints: { everySteps: 0 },
+            },
+            renderer,
+            data,
+          }).pipe(Stream.provideService(RunStore.RunStore, store), Stream.runCollect),
+        )
+        expect(yield* store.lines("answers.jsonl")).toHaveLength(8)
+        const service = yield* ServiceClient.ServiceClient
+        const path = events.flatMap((event) => (event._tag === "Checkpoint" ? (event.samplerPath ?? []) : []))[0] ?? ""
+        const [base, student] = [
+          yield* service.createSamplingClient({ baseModel: model }),
+          yield* service.createSamplingClient({ modelPath: path }),
+        ]
+        const taught = yield* Effect.forEach(questions, ({ messages }) =>
+          Effect.gen(function* () {
+            const prompt = yield* renderer.generationPrompt([Message.system(systemPrompt), ...messages])
+            const params = { maxTokens: 64, temperature: 0, stop: renderer.stopSequences }
+            const { sequences } = yield* base.sample({ prompt, params })
+            const { message } = yield* renderer.parse(sequences[0]?.tokens ?? [])
+            return { messages, answers: [Message.textOf(message)] }
+          }),
+        )
+        const evaluation = Evaluate.exactMatch({ renderer, questions: taught, maxTokens: 64 })
+        const { base: before, tuned } = yield* Evaluate.compare(base, student, evaluation)
+        expect(before.metrics["exact_match"]).toBeLessThan(0.5)
+        expect(tuned.metrics["exact_match"]).toBe(1)
+      }).pipe(Effect.scoped),
+    )
 
-  it.effect.runIf(isFull)("training raises the accuracy and lowers the log loss of held-out decisions", () =>
-    Effect.gen(function* () {
-      const renderer = yield* LocalTinker.renderer
-      const data = yield* Table.fromArray(decisions(24), { name: "tasks" })
-      const events = Chunk.toReadonlyArray(
-        yield* Decisions.train({
-          config: {
-            model,
-            rank: 8,
-            choices: ["numbers", "words"],
-            epochs: 8,
-            batchSize: 8,
-            learningRate: 4e-3,
-            heldOut: 8,
-            evaluateEverySteps: 100,
-            checkpoints: { everySteps: 0 },
-          },
-          renderer,
-          data,
-        }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
-      )
-      const [before, after] = events.flatMap((event) => (event._tag === "Evaluation" ? [event.metrics] : []))
-      expect(Object.keys(before ?? {}).toSorted()).toEqual([
-        "test/accuracy",
-        "test/brier",
-        "test/calibration_error",
-        "test/log_loss",
-      ])
-      expect(before?.["test/accuracy"]).toBeLessThan(0.6)
-      expect(after?.["test/accuracy"]).toBe(1)
-      expect(after?.["test/log_loss"]).toBeLessThan(0.2)
-      expect(after?.["test/calibration_error"]).toBeLessThan(0.2)
-      expect(events.find(({ _tag }) => _tag === "Sample")).toMatchObject({
-        tokens: [{ text: expect.stringMatching(/^numbers [\d.]+%, words [\d.]+%$/) }],
-      })
-    }),
-  )
+  if (isFull)
+    it.effect("training raises the accuracy and lowers the log loss of held-out decisions", () =>
+      Effect.gen(function* () {
+        const renderer = yield* LocalTinker.renderer
+        const data = yield* Table.fromArray(decisions(24), { name: "tasks" })
+        const events = Chunk.toReadonlyArray(
+          yield* Decisions.train({
+            config: {
+              model,
+              rank: 8,
+              choices: ["numbers", "words"],
+              epochs: 8,
+              batchSize: 8,
+              learningRate: 4e-3,
+              heldOut: 8,
+              evaluateEverySteps: 100,
+              checkpoints: { everySteps: 0 },
+            },
+            renderer,
+            data,
+          }).pipe(Stream.runCollect, Effect.provide(RunStore.layerMemory)),
+        )
+        const [before, after] = events.flatMap((event) => (event._tag === "Evaluation" ? [event.metrics] : []))
+        expect(Object.keys(before ?? {}).toSorted()).toEqual([
+          "test/accuracy",
+          "test/brier",
+          "test/calibration_error",
+          "test/log_loss",
+        ])
+        expect(before?.["test/accuracy"]).toBeLessThan(0.6)
+        expect(after?.["test/accuracy"]).toBe(1)
+        expect(after?.["test/log_loss"]).toBeLessThan(0.2)
+        expect(after?.["test/calibration_error"]).toBeLessThan(0.2)
+        expect(events.find(({ _tag }) => _tag === "Sample")).toMatchObject({
+          tokens: [{ text: expect.stringMatching(/^numbers [\d.]+%, words [\d.]+%$/) }],
+        })
+      }),
+    )
 
   it.effect("one request gives the probabilities that asking for each label would give", () =>
     Effect.gen(function* () {
@@ -213,9 +215,8 @@ layer(local, { excludeTestServices: true, timeout: "2 minutes" })("on the local 
     }).pipe(Effect.scoped),
   )
 
-  it.effect.runIf(isFull)(
-    "training with Supervised improves the likelihood and the answers, as its own evaluations report",
-    () =>
+  if (isFull)
+    it.effect("training with Supervised improves the likelihood and the answers, as its own evaluations report", () =>
       Effect.gen(function* () {
         const renderer = yield* LocalTinker.renderer
         const store = yield* RunStore.memory()
@@ -256,7 +257,7 @@ layer(local, { excludeTestServices: true, timeout: "2 minutes" })("on the local 
         expect(result.verdict).toBe("improved")
         expect((yield* Evaluate.compare(base, tuned, greeting)).verdict).toBe("improved")
       }).pipe(Effect.scoped),
-  )
+    )
 
   it.effect("attempts of one request differ, and Preference accepts evaluations", () =>
     Effect.gen(function* () {

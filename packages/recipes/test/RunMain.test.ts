@@ -104,31 +104,32 @@ describe("RunMain", () => {
     expect(code).toBe(130)
   })
 
-  it.runIf(isFull)("Ctrl-C twice on a terminal ends at once with 130 and says what was not saved", async () => {
-    const { code, output } = await run("terminal", { steps: 9, hangsAt: 4 }, "SIGINT", [
-      "checkpoint 000004",
-      "Stopping",
-    ])
-    const shown = visible(output).trimEnd().split("\n")
-    expect(shown.slice(-4)).toEqual([
-      "Stopped at once after 4 steps.",
-      `  Saved by this process: the first 4, ${saved("000004")}.`,
-      "  Not saved: steps on their way, which the server has until it ends the session.",
-      "The same command continues the run.",
-    ])
-    expect(code).toBe(130)
-  })
+  if (isFull)
+    it("Ctrl-C twice on a terminal ends at once with 130 and says what was not saved", async () => {
+      const { code, output } = await run("terminal", { steps: 9, hangsAt: 4 }, "SIGINT", [
+        "checkpoint 000004",
+        "Stopping",
+      ])
+      const shown = visible(output).trimEnd().split("\n")
+      expect(shown.slice(-4)).toEqual([
+        "Stopped at once after 4 steps.",
+        `  Saved by this process: the first 4, ${saved("000004")}.`,
+        "  Not saved: steps on their way, which the server has until it ends the session.",
+        "The same command continues the run.",
+      ])
+      expect(code).toBe(130)
+    })
 
-  it.runIf(isFull)("a run whose terminal is closed saves its steps, however often it is told", async () => {
-    const texts = ["checkpoint 000004", "Stopping"]
-    const { code, output } = await run("terminal", { steps: 1_000 }, "SIGHUP", texts)
-    expect(visible(output)).toMatch(/\nStopped after \d+ steps\.\n {2}Saved: all of them/)
-    expect(code).toBe(130)
-  })
+  if (isFull)
+    it("a run whose terminal is closed saves its steps, however many signals arrive", async () => {
+      const texts = ["checkpoint 000004", "Stopping"]
+      const { code, output } = await run("terminal", { steps: 1_000 }, "SIGHUP", texts)
+      expect(visible(output)).toMatch(/\nStopped after \d+ steps\.\n {2}Saved: all of them/)
+      expect(code).toBe(130)
+    })
 
-  it.runIf(isFull)(
-    "a signal that the launcher of the program repeats counts once, and no line in a pipe is empty",
-    async () => {
+  if (isFull)
+    it("a signal that the launcher of the program repeats counts once, and no line in a pipe is empty", async () => {
       const { code, output } = await run("pipe", { steps: 1_000 }, "SIGTERM", ["step 3/1000"])
       expect(output).toBe(visible(output))
       const lines = output.trimEnd().split("\n")
@@ -136,8 +137,7 @@ describe("RunMain", () => {
       expect(lines.at(-5)).toMatch(/^stopped after \d+ steps$/)
       expect(lines.at(-4)).toMatch(/^Stopped after \d+ steps\.$/)
       expect(code).toBe(130)
-    },
-  )
+    })
 
   it("SIGTERM twice in a pipe ends at once with 130", async () => {
     const { code, output } = await run("pipe", { steps: 9, hangsAt: 6 }, "SIGTERM", ["step 6/9", "Stopping"])
@@ -150,13 +150,14 @@ describe("RunMain", () => {
     expect(code).toBe(130)
   })
 
-  it.runIf(isFull)("a run ends with 0, and a run that is complete does nothing", async () => {
-    const directory = mkdtempSync(join(tmpdir(), "effect-tinker-main-"))
-    const first = await run("pipe", { steps: 2, directory }, "SIGINT", [])
-    expect(first.output.trimEnd().split("\n").at(-1)).toBe("complete after 2 steps")
-    const second = await run("pipe", { steps: 2, directory }, "SIGINT", [])
-    expect(second.output).toBe("The run was complete already; nothing to do.\n")
-    expect([first.code, second.code]).toEqual([0, 0])
-    rmSync(directory, { recursive: true, force: true })
-  })
+  if (isFull)
+    it("a run ends with 0, and a run that is complete does nothing", async () => {
+      const directory = mkdtempSync(join(tmpdir(), "effect-tinker-main-"))
+      const first = await run("pipe", { steps: 2, directory }, "SIGINT", [])
+      expect(first.output.trimEnd().split("\n").at(-1)).toBe("complete after 2 steps")
+      const second = await run("pipe", { steps: 2, directory }, "SIGINT", [])
+      expect(second.output).toBe("The run was complete already; nothing to do.\n")
+      expect([first.code, second.code]).toEqual([0, 0])
+      rmSync(directory, { recursive: true, force: true })
+    })
 })

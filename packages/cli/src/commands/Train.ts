@@ -262,7 +262,10 @@ export const train: Handler<{
     const schema: Schema.Schema.AnyNoContext = recipes[recipe]
     const loaded = yield* RunConfig.load(schema, [...file, ...argumentsOf(settings)]).pipe(
       Effect.provide(NodeContext.layer),
-      Effect.catchTag("InvalidInput", ({ path, problem }) => new UsageError({ message: problemOf(path, problem) })),
+      Effect.catchTag(
+        "InvalidInput",
+        ({ path, problem }) => new UsageError({ message: path === "flags" ? problem : `${path}: ${problem}` }),
+      ),
       Effect.catchTag(
         "SystemError",
         (cause) =>
@@ -277,15 +280,6 @@ export const train: Handler<{
     const name = config === undefined ? recipe : basename(config, extname(config))
     yield* perform(recipe, absolute({ out: join("runs", name), ...values }, directory), format)
   })
-
-/** A schema reports what is missing as a tree; its last line says it. */
-const problemOf = (path: string, problem: string): string => {
-  const missing = [...problem.matchAll(/\["(\w+)"\]\n\s*└─ is missing/g)].map(([, name]) => name)
-  const where = path === "flags" ? "" : `${path}: `
-  return missing.length > 0
-    ? `${where}Missing ${missing.length === 1 ? "setting" : "settings"}: ${missing.join(", ")}.`
-    : `${where}${problem.replaceAll(/\s*\n[\s│├└─]*/g, ": ")}`
-}
 
 export const resume: Handler<{ readonly directory: string; readonly budget: string | undefined }> = (
   { budget, directory },

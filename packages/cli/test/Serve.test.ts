@@ -72,7 +72,7 @@ describe("tinkerfx serve", () => {
     () =>
       Effect.gen(function* () {
         const server = yield* Process.serve("--port", "0", "--api-key", "tml-test")
-        expect(server.lines()).toContain("models: effect-tinker/valley-1.5m")
+        expect(server.lines()).toContain("models: effect-tinker/valley-1.5m, effect-tinker/valley-tools-1.5m")
         expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
         const losses = yield* Effect.provide(
           train(6, () => Effect.void),

@@ -7,6 +7,7 @@
 import * as Engine from "@effect-tinker/engine/Engine"
 import type { EngineError } from "@effect-tinker/engine/EngineError"
 import * as Losses from "@effect-tinker/engine/Losses"
+import * as ModelConfig from "@effect-tinker/engine/ModelConfig"
 import * as ModelFiles from "@effect-tinker/engine/ModelFiles"
 import * as ChatTemplate from "@effect-tinker/tokenizer/ChatTemplate"
 import * as Message from "@effect-tinker/tokenizer/Message"
@@ -22,6 +23,7 @@ import { SystemError } from "@effect/platform/Error"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
+import * as Runtime from "effect/Runtime"
 import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { setImmediate } from "node:timers/promises"
@@ -37,8 +39,8 @@ import {
 } from "./ModelHost.ts"
 
 /**
- * Names a model to serve and the Hugging Face model directory to load it from. Without a directory, the model that
- * ships with the engine is loaded.
+ * Names a model to serve and the Hugging Face model directory to load it from. Without a directory, a model that ships
+ * with the engine is loaded: the one with tools if it is named, otherwise the other.
  *
  * @since 0.1.0
  * @category models
@@ -46,6 +48,8 @@ import {
 export interface ModelSource {
   readonly name: string
   readonly directory?: string | undefined
+  /** Loads the model when it is first used instead of at the start. Default: false. */
+  readonly isLazy?: boolean | undefined
 }
 
 /**
@@ -59,15 +63,28 @@ export interface EngineData {
 }
 
 /**
- * The model that is served when no other is named.
+ * The model that ships with the engine.
  *
  * @since 0.1.0
  * @category constants
  */
 export const shipped: ModelSource = { name: ModelFiles.shippedName }
 
+/**
+ * The model with tools that ships with the engine. It is loaded when it is first used.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const shippedTools: ModelSource = { name: ModelFiles.shippedToolsName, isLazy: true }
+
 interface Loaded {
   readonly base: BaseModel
+  readonly open: () => Promise<Opened>
+}
+
+interface Opened {
+  readonly name: string
   readonly engine: Engine.Engine
   readonly tokenizer: Tokenizer.Service | undefined
   /** A chat template that cannot be used does not prevent the model from being served. */
@@ -102,29 +119,42 @@ const archOf = (config: unknown): string => {
   return Array.isArray(names) ? String(names[0]) : "unknown"
 }
 
-/** Loads a model. The portable tokenizer decodes synchronously, which the engine needs between two tokens. */
-const load = ({ directory, name }: ModelSource) =>
+/** Opens a model. The portable tokenizer decodes synchronously, which the engine needs between two tokens. */
+const open = (name: string, directory: string) =>
   Effect.gen(function* () {
-    const read = yield* ModelFiles.read(directory ?? (yield* ModelFiles.shipped))
+    const read = yield* ModelFiles.read(directory)
     const engine = yield* Engine.make(read)
     const backend = yield* TokenizerBackend.TokenizerBackend
     const tokenizer =
       read.tokenizer === undefined
         ? undefined
         : yield* backend.make({ name, tokenizer: read.tokenizer, config: read.tokenizerConfig })
+    const chat = tokenizer && (yield* Effect.either(chatWith(tokenizer, engine.config.eosTokens)))
+    return { name, engine, tokenizer, chat } satisfies Opened
+  })
+
+/** Reads the facts about a model, and opens it at the latest when it is first used. */
+const load = (source: ModelSource) =>
+  Effect.gen(function* () {
+    const { isLazy = false, name } = source
+    const isShippedTools = name === ModelFiles.shippedToolsName
+    const directory = source.directory ?? (yield* isShippedTools ? ModelFiles.shippedTools : ModelFiles.shipped)
+    const json = yield* ModelFiles.config(directory)
+    const config = yield* ModelConfig.fromJson(json)
     const base: BaseModel = {
       name,
-      arch: archOf(read.config),
-      vocabSize: engine.config.vocabSize,
-      maxContextLength: engine.config.maxPositions,
+      arch: archOf(json),
+      vocabSize: config.vocabSize,
+      maxContextLength: config.maxPositions,
       maxRank: 256,
       tokenizerId: name,
-      endTokens: engine.config.eosTokens,
+      endTokens: config.eosTokens,
       losses: Losses.names,
-      optimizers: ["adamw"],
+      optimizers: ["adamw", "dimuon"],
     }
-    const chat = tokenizer && (yield* Effect.either(chatWith(tokenizer, base.endTokens)))
-    return { base, engine, tokenizer, chat } satisfies Loaded
+    const runtime = yield* Effect.runtime<FileSystem.FileSystem | Path.Path | TokenizerBackend.TokenizerBackend>()
+    let opened = isLazy ? undefined : Promise.resolve(yield* open(name, directory))
+    return { base, open: () => (opened ??= Runtime.runPromise(runtime, open(name, directory))) } satisfies Loaded
   })
 
 const chatWith = (tokenizer: Tokenizer.Service, endTokens: ReadonlyArray<number>) =>
@@ -194,26 +224,27 @@ const run = async <A, E>(effect: Effect.Effect<A, E>, toInvalid: (error: E) => I
 
 const make = (loaded: ReadonlyArray<Loaded>): Backend => {
   const byName = new Map(loaded.map((one) => [one.base.name, one]))
-  const homes = new Map<string, Loaded>()
-  const samplers = new Map<string, { readonly home: Loaded; readonly adapter: string | undefined }>()
-  const model = (name: string): Loaded => {
+  const homes = new Map<string, Opened>()
+  const samplers = new Map<string, { readonly home: Opened; readonly adapter: string | undefined }>()
+  const known = (name: string): Loaded => {
     const one = byName.get(name)
     if (one === undefined) throw new Invalid(`model ${name} is not served by this server`)
     return one
   }
+  const model = async (name: string): Promise<Opened> => known(name).open()
   const home = (id: string): Engine.Engine => {
     const one = homes.get(id)
     if (one === undefined) throw new Invalid(`model ${id} not found`)
     return one.engine
   }
-  const texts = (name: string): Tokenizer.Service => {
-    const { tokenizer } = model(name)
+  const texts = async (name: string): Promise<Tokenizer.Service> => {
+    const { tokenizer } = await model(name)
     if (tokenizer === undefined) throw new Invalid(`${name} has no tokenizer; send token ids instead of text`)
     return tokenizer
   }
 
-  const chatOf = (name: string): Chat => {
-    const { chat } = model(name)
+  const chatOf = async (name: string): Promise<Chat> => {
+    const { chat } = await model(name)
     if (chat === undefined)
       throw new Invalid(`${name} has no tokenizer and therefore no chat template; use completions with token ids`)
     if (Either.isLeft(chat))
@@ -223,8 +254,8 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
 
   return {
     models: loaded.map(({ base }) => base),
-    create: (id, config) => {
-      const one = model(config.baseModel)
+    create: async (id, config) => {
+      const one = await model(config.baseModel)
       value(one.engine.createAdapter(id, optionsOf(config)))
       homes.set(id, one)
     },
@@ -255,8 +286,8 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
     },
     save: (id, optimizer) => value(home(id).saveAdapter(id, { optimizer })),
     restore: (id, weights, optimizer) => void value(home(id).restoreAdapter(id, weights, { optimizer })),
-    openSampler: (id, baseModel, adapter) => {
-      const one = model(baseModel)
+    openSampler: async (id, baseModel, adapter) => {
+      const one = await model(baseModel)
       const name = adapter === undefined ? undefined : `sampler ${id}`
       if (adapter !== undefined && name !== undefined) value(one.engine.loadAdapter(name, adapter.weights))
       samplers.set(id, { home: one, adapter: name })
@@ -273,12 +304,12 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
       const { engine, tokenizer } = home
       const { prompt, stopTexts } = request
       if (stopTexts.length > 0 && tokenizer === undefined)
-        throw new Invalid(`${home.base.name} has no tokenizer; use token ids as stop sequences`)
+        throw new Invalid(`${home.name} has no tokenizer; use token ids as stop sequences`)
       const run = value(
         engine.startSample(adapter, {
           prompt,
           samples: request.numSamples,
-          maxTokens: Math.max(1, request.maxTokens),
+          maxTokens: request.maxTokens,
           temperature: request.temperature,
           topK: request.topK,
           topP: request.topP,
@@ -320,8 +351,8 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
         promptDraws: result.promptDraws,
       }
     },
-    files: (config, weights) => {
-      const { engine } = model(config.baseModel)
+    files: async (config, weights) => {
+      const { engine } = await model(config.baseModel)
       const id = "export"
       value(engine.loadAdapter(id, weights))
       try {
@@ -333,26 +364,28 @@ const make = (loaded: ReadonlyArray<Loaded>): Backend => {
         value(engine.dropAdapter(id))
       }
     },
-    encode: (baseModel, text) => Effect.runPromise(texts(baseModel).encode(text, { addSpecialTokens: false })),
-    decode: (baseModel, tokens) => Effect.runSync(texts(baseModel).decode(tokens, { skipSpecialTokens: true })),
-    pieces: (baseModel, tokens) => {
-      const tokenizer = texts(baseModel)
+    encode: async (baseModel, text) =>
+      Effect.runPromise((await texts(baseModel)).encode(text, { addSpecialTokens: false })),
+    decode: async (baseModel, tokens) =>
+      Effect.runSync((await texts(baseModel)).decode(tokens, { skipSpecialTokens: true })),
+    pieces: async (baseModel, tokens) => {
+      const tokenizer = await texts(baseModel)
       return Array.from(tokens, (token) => Effect.runSync(tokenizer.decode([token])))
     },
     renderChat: async (baseModel, { messages, tools }) => {
-      const chat = chatOf(baseModel)
+      const chat = await chatOf(baseModel)
       const toInvalid = (error: { readonly message: string }) =>
         new Invalid(`cannot render the conversation for ${baseModel}: ${error.message}`)
       if (tools.length > 0 && !chat.supportsTools)
         throw new Invalid(`tools: the chat template of ${baseModel} does not support tools; omit them`)
       const renderer = tools.length === 0 ? chat.renderer : await run(chat.withTools(tools), toInvalid)
       const prompt = await run(renderer.generationPrompt(messages.map(toMessage)), toInvalid)
-      return { tokens: tokensOf(prompt), stopTokens: [...new Set([...model(baseModel).base.endTokens, chat.stop])] }
+      return { tokens: tokensOf(prompt), stopTokens: [...new Set([...known(baseModel).base.endTokens, chat.stop])] }
     },
     readAnswer: async (baseModel, tokens, isDone) => {
-      const chat = chatOf(baseModel)
+      const chat = await chatOf(baseModel)
       if (!chat.isTagged) {
-        const text = Effect.runSync(texts(baseModel).decode(tokens, { skipSpecialTokens: true }))
+        const text = Effect.runSync((await texts(baseModel)).decode(tokens, { skipSpecialTokens: true }))
         return { text, reasoning: "", toolCalls: [] }
       }
       const parser = chat.renderer.parser()

@@ -33,7 +33,7 @@ import * as TinkerServer from "./TinkerServer.ts"
  * @category models
  */
 export interface Options extends ServerOptions {
-  /** The models to serve. Default: the model that ships with the engine. */
+  /** The models to serve. Default: the models that ship with the engine. */
   readonly models?: ReadonlyArray<ModelSource> | undefined
 }
 
@@ -107,7 +107,7 @@ export const layerOn = (
  * const program = Effect.gen(function* () {
  *   const service = yield* ServiceClient.ServiceClient
  *   const { supportedModels } = yield* service.getServerCapabilities
- *   yield* Console.log(supportedModels.length) // → 1
+ *   yield* Console.log(supportedModels.length) // → 2
  * })
  *
  * await Effect.runPromise(Effect.provide(program, LocalTinker.layerTinker()))

@@ -1,9 +1,14 @@
 /** Tests the server with the embedded engine on a worker thread. */
+import { cpSync, mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { describe, expect, it } from "@effect/vitest"
 import { ChatClient, Loss, Optimizer, RateLimiter, RestClient, ServiceClient, TinkerConfig } from "effect-tinker"
 import * as Transport from "effect-tinker/Transport"
-import { LocalTinker } from "@effect-tinker/server"
-import { Effect, Layer, Redacted, Stream } from "effect"
+import { ModelFiles } from "@effect-tinker/engine"
+import { EngineBackend, LocalTinker } from "@effect-tinker/server"
+import { Effect, Layer, Option, Redacted, Stream } from "effect"
 import { HttpClient } from "@effect/platform"
 
 const clients = Layer.mergeAll(ServiceClient.layer(), RestClient.layer, ChatClient.layer).pipe(
@@ -61,7 +66,7 @@ describe("EngineHost", () => {
         expect(parts.at(-1)?._tag).toBe("Usage")
         const completed = yield* chat.complete({ model: baseModel, prompt: "the", maxTokens: 4, seed: 1 })
         expect(completed.choices[0]?.text.length).toBeGreaterThan(0)
-        expect((yield* chat.models).map(({ id }) => id)).toEqual([baseModel, path])
+        expect((yield* chat.models).map(({ id }) => id)).toEqual([baseModel, ModelFiles.shippedToolsName, path])
         expect((yield* Effect.flip(chat.chat({ ...request, model: "no/such" })))._tag).toBe("NotFound")
 
         // Downloads the archive from its URL.
@@ -88,5 +93,70 @@ describe("EngineHost", () => {
         expect(forged.status).toBe(403)
       }).pipe(Effect.scoped, Effect.provide(clients)),
     120_000,
+  )
+
+  it.live("the model with tools trains by gspo and dimuon, answers with a call, and scores without sampling", () =>
+    Effect.gen(function* () {
+      const service = yield* ServiceClient.ServiceClient
+      const baseModel = ModelFiles.shippedToolsName
+      const optimizer = Optimizer.dimuon({ learningRate: 1e-3 })
+      const training = yield* service.createLoraTrainingClient({ baseModel, rank: 4, seed: 1, optimizer })
+      const policy = data.map(({ inputs: { targetTokens }, modelInput }) => ({
+        modelInput,
+        inputs: { targetTokens, logprobs: [-2, -2, -2], advantages: [1, -1, 1], sequenceRatioMask: [0, 1, 1] },
+      }))
+      const { metrics } = yield* training.forwardBackward(policy, Loss.gspo())
+      expect(Number.isFinite(metrics["loss:sum"])).toBe(true)
+      expect((yield* training.optimStep(optimizer)).metrics).toMatchObject({ "step:unique": 1 })
+
+      const chat = yield* ChatClient.ChatClient
+      const answer = yield* chat.chat({
+        model: baseModel,
+        messages: [{ role: "user", content: "What is the price of a lamp?" }],
+        tools: [
+          {
+            function: {
+              name: "price",
+              description: "Returns the price of an item.",
+              parameters: { type: "object", properties: { item: { type: "string" } } },
+            },
+          },
+        ],
+        temperature: 0,
+        maxTokens: 48,
+      })
+      expect(answer.choices[0]?.toolCalls.map(({ name }) => name)).toEqual(["price"])
+
+      const sampler = yield* service.createSamplingClient({ baseModel })
+      const scored = yield* sampler.sample({ prompt: [5, 6, 7], params: { maxTokens: 0 }, promptLogprobs: true })
+      expect(scored.sequences.map(({ stopReason, tokens }) => [stopReason, tokens.length])).toEqual([["length", 0]])
+      expect(Option.map(scored.promptLogprobs, ({ length }) => length)).toEqual(Option.some(3))
+    }).pipe(Effect.scoped, Effect.provide(clients)),
+  )
+
+  it.effect("a lazy model has its facts at once and is read when it is first used", () =>
+    Effect.gen(function* () {
+      const directory = yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          const path = mkdtempSync(join(tmpdir(), "tinker-lazy-"))
+          cpSync(fileURLToPath(new URL("../../engine/model/config.json", import.meta.url)), join(path, "config.json"))
+          return path
+        }),
+        (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
+      )
+      const name = "no weights"
+      const { create, models } = yield* Effect.promise(() =>
+        EngineBackend.backend({ models: [{ name, directory, isLazy: true }] }),
+      )
+      expect(models).toMatchObject([{ name, vocabSize: 1024, maxContextLength: 1024, endTokens: [3] }])
+      const trained = { trainAttn: true, trainMlp: true, trainUnembed: true }
+      const config = { baseModel: name, rank: 1, seed: 1, ...trained, optimizer: "adamw" }
+      const lazy = yield* Effect.flip(Effect.tryPromise(async () => create("a", config)))
+      expect(String(lazy.error)).toMatch(/model.safetensors/)
+      const eager = yield* Effect.flip(
+        Effect.tryPromise(() => EngineBackend.backend({ models: [{ name, directory }] })),
+      )
+      expect(String(eager.error)).toMatch(/model.safetensors/)
+    }).pipe(Effect.scoped),
   )
 })

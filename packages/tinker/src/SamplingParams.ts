@@ -35,7 +35,8 @@ import * as Wire from "./internal/codec/Wire.ts"
  */
 export const SamplingParams = lazy(() =>
   Wire.struct({
-    maxTokens: Wire.omitted(Schema.Int.pipe(Schema.positive())),
+    /** 0 only scores the prompt. */
+    maxTokens: Wire.omitted(Schema.NonNegativeInt),
     seed: Wire.omitted(Schema.Int),
     /** Strings or token ids. */
     stop: Wire.omitted(Schema.Union(Schema.String, Schema.Array(Schema.String), Schema.Array(Schema.Int))),

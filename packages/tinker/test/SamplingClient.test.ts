@@ -81,7 +81,7 @@ describe("sample requests", () => {
     ["sample.prompt", { prompt: "text" }],
     ["sample.prompt[1]", { prompt: [1, -2] }],
     ["sample.prompt.chunks[0].type", { prompt: ModelInput.make({ type: "video" } as never) }],
-    ["sample.params.maxTokens", { prompt, params: { maxTokens: 0 } }],
+    ["sample.params.maxTokens", { prompt, params: { maxTokens: -1 } }],
     ["sample.params.max_tokens", { prompt, params: { max_tokens: 3 } }],
     ["sample.numSamples", { prompt, numSamples: 0 }],
     ["sample.promptAltTokensK", { prompt, promptAltTokensK: -1 }],

@@ -42,14 +42,20 @@ describe("SamplingParams", () => {
       { temperature: Infinity },
       { topP: 1.5 },
       { maxTokens: 1.5 },
-      { maxTokens: 0 },
       { maxTokens: -1 },
       { topK: 0 },
       { topK: -2 },
       { stop: [1, "a"] as never },
     ])
       expect(Either.isLeft(validate(input))).toBe(true)
-    for (const input of [{ maxTokens: 1 }, { topK: 1 }, { topK: -1 }, { temperature: 0 }, { topP: 0 }])
+    for (const input of [
+      { maxTokens: 0 },
+      { maxTokens: 1 },
+      { topK: 1 },
+      { topK: -1 },
+      { temperature: 0 },
+      { topP: 0 },
+    ])
       expect(Either.isRight(validate(input))).toBe(true)
   })
 })

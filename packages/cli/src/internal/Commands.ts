@@ -719,7 +719,7 @@ const serve = single(
         ),
         model: repeatedText(
           "model",
-          "NAME=DIR: serve the model in DIR (config.json, *.safetensors, tokenizer.json) under NAME; repeatable. Default: the model that ships with the engine",
+          "NAME=DIR: serve the model in DIR (config.json, *.safetensors, tokenizer.json) under NAME; repeatable. Default: the models that ship with the engine",
         ),
         jwt: flag("jwt", "Make clients exchange their key for a token that is valid for one hour"),
         sessionTimeout: text(

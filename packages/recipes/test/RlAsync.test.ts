@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { type Rl, Run, type RunEvent, RunStore } from "@effect-tinker/recipes"
-import { Chunk, Clock, Effect, Exit } from "effect"
+import { Chunk, Clock, Effect, Exit, Logger } from "effect"
 import * as ScriptedServer from "effect-tinker/testing/ScriptedServer"
 import { afterAnyWrite } from "./support/Dying.ts"
 import { program, scripted, small, weights } from "./support/Rollouts.ts"
@@ -153,15 +153,23 @@ describe("a run that samples ahead", () => {
 
   it.effect("it ends the same if it goes back to a checkpoint while later iterations are sampled", () =>
     Effect.gen(function* () {
-      const config = { ...ahead, maxStaleness: 2, checkpoints: { everySteps: 2 } }
-      const whole = yield* onServer(
-        Effect.gen(function* () {
-          const store = yield* RunStore.memory()
-          yield* program(store, scripted().task, config)
-          return { weights: yield* weights, rollouts: (yield* store.lines("rollouts.jsonl")).toSorted() }
-        }),
-      )
-      for (const last of [9, 11, 14, 17]) {
+      const configOf = (everySteps: number): Rl.Input => ({ ...ahead, maxStaleness: 2, checkpoints: { everySteps } })
+      const wholeOf = (config: Rl.Input) =>
+        onServer(
+          Effect.gen(function* () {
+            const store = yield* RunStore.memory()
+            yield* program(store, scripted().task, config)
+            return { weights: yield* weights, rollouts: (yield* store.lines("rollouts.jsonl")).toSorted() }
+          }),
+        )
+      for (const [everySteps, last] of [
+        [2, 9],
+        [2, 14],
+        [2, 17],
+        [0, 14],
+      ] as const) {
+        const config = configOf(everySteps)
+        const whole = yield* wholeOf(config)
         yield* onServer(
           Effect.gen(function* () {
             const store = yield* RunStore.memory()
@@ -174,8 +182,14 @@ describe("a run that samples ahead", () => {
             const exit = yield* Effect.exit(program(dies, scripted().task, config))
             expect(Exit.isFailure(exit)).toBe(true)
             yield* Effect.flatMap(ScriptedServer.ScriptedServer, ({ endSession }) => endSession())
-            yield* program(store, scripted().task, config)
-            expect((yield* store.lines("rollouts.jsonl")).toSorted()).toEqual(whole.rollouts)
+            const logged: Array<string> = []
+            const logger = Logger.make(({ message }) => void logged.push(String(message)))
+            yield* Effect.provide(program(store, scripted().task, config), Logger.add(logger))
+            // None is dropped without a word: without a checkpoint, the weights of all are made again.
+            const dropped = logged.filter((line) => line.includes("rollouts are sampled again"))
+            expect(dropped).toHaveLength(everySteps === 0 ? 1 : 0)
+            const after = yield* store.lines("rollouts.jsonl")
+            expect(after.toSorted()).toEqual(whole.rollouts)
             expect(yield* weights).toEqual(whole.weights)
             const events = yield* Run.readEvents(store)
             expect(new Set(outline(events)).size).toBe(events.length)

@@ -250,7 +250,12 @@ const pipeline = <E, R, E2>(
     const { settings } = recipe
     const { maxStaleness, updatesPerIteration } = settings
     const scope = yield* Effect.scope
-    if (run._tag !== "Resumed") yield* Rollouts.retain(run.store, updatesPerIteration, isValid(run, settings))
+    const dropped =
+      run._tag === "Resumed" ? 0 : yield* Rollouts.retain(run.store, updatesPerIteration, isValid(run, settings))
+    if (dropped > 0)
+      yield* Effect.logWarning(
+        `${dropped} rollouts are sampled again: the run continues from step ${run.nextStep}, and their weights are made again`,
+      )
     const known = yield* Rollouts.kept(run.store, updatesPerIteration, firstNeeded(run, updatesPerIteration))
     const policies =
       maxStaleness === 0 ? Policies.current(run) : yield* Policies.saved(run, settings.checkpoints.rollingTtlSeconds)

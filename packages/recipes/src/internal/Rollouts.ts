@@ -86,18 +86,19 @@ export const kept = (
     return all
   })
 
-/** Drops rollouts that no longer belong to the run. */
+/** Drops rollouts that no longer belong to the run, and returns how many. */
 export const retain = (
   store: Store,
   updatesPerIteration: number,
   isValid: (rollout: Rollout) => boolean,
-): Effect.Effect<void, RunStoreFailed> =>
-  Effect.flatMap(kept(store, updatesPerIteration), (all) => {
+): Effect.Effect<number, RunStoreFailed> =>
+  Effect.gen(function* () {
+    const all = yield* kept(store, updatesPerIteration)
     const rollouts = [...all.values()].flatMap((places) => [...places.values()])
     const left = rollouts.filter(isValid)
-    return left.length === rollouts.length
-      ? Effect.void
-      : store.write(file, left.map((rollout) => `${encode(rollout)}\n`).join(""))
+    const dropped = rollouts.length - left.length
+    if (dropped > 0) yield* store.write(file, left.map((rollout) => `${encode(rollout)}\n`).join(""))
+    return dropped
   })
 
 export interface Limits {

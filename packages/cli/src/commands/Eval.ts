@@ -79,7 +79,7 @@ const ofEnvironment = (
 
 const rowsOf = (file: string, limit: number | undefined) =>
   Rows.file(file, Row).rows.pipe(
-    Stream.take(limit ?? Number.POSITIVE_INFINITY),
+    Stream.take(limit ?? Number.MAX_SAFE_INTEGER),
     Stream.map(({ value }) => value),
     Stream.runCollect,
     Effect.map((rows) => [...rows]),

@@ -51,6 +51,12 @@ export interface Options {
   readonly env: Readonly<Record<string, string>>
   /** The home directory. */
   readonly directory: string
+  /** Where the command runs. */
+  readonly cwd?: string
+  /** Whether it uses the installed packages: their sources are TypeScript, and the bundle must be below the package. */
+  readonly usesPackages?: boolean
+  /** What a pipe contains. */
+  readonly input?: string
   /** The width of the terminal; without one, the output is a pipe. */
   readonly columns?: number
   /** What is typed once the output contains a text, in this order. */
@@ -64,13 +70,25 @@ export interface Ended {
 }
 
 /** Runs a command to its end. */
-export const run = ({ args, bin, columns, directory, env, typed = [] }: Options): Effect.Effect<Ended, NotRun> =>
+export const run = ({
+  args,
+  bin,
+  columns,
+  cwd,
+  directory,
+  env,
+  input = "",
+  typed = [],
+  usesPackages = false,
+}: Options): Effect.Effect<Ended, NotRun> =>
   Effect.async<Ended, NotRun>((resume) => {
-    const command = [process.execPath, bin, ...args]
+    const reader = usesPackages ? ["--import", "tsx"] : []
+    const command = [process.execPath, ...reader, bin, ...args]
     const [program = "", ...rest] =
       columns === undefined ? command : ["python3", "-c", python, String(columns), ...command]
     const child = spawn(program, rest, {
       env: { PATH: process.env["PATH"], HOME: directory, TERM: "xterm", ...env },
+      ...(cwd === undefined ? {} : { cwd }),
     })
     let [stdout, stderr, seen] = ["", "", 0]
     const waiting = [...typed]
@@ -83,7 +101,7 @@ export const run = ({ args, bin, columns, directory, env, typed = [] }: Options)
       child.stdin.write(next[1])
     })
     child.stderr.on("data", (part) => (stderr += String(part)))
-    if (columns === undefined) child.stdin.end()
+    if (columns === undefined) child.stdin.end(input)
     child.on("error", (cause) =>
       resume(new NotRun({ message: `${program} is needed to open a terminal: ${cause.message}` })),
     )

@@ -50,7 +50,7 @@ export const afterAnyWrite = <E>(
           const die: Life["die"] = (program) =>
             Effect.gen(function* () {
               isAlive = Exit.isSuccess(yield* Effect.exit(program(dying(store, writes))))
-              if (isAlive) yield* new Survived()
+              if (isAlive) return yield* new Survived()
             })
           yield* Effect.catchAll(life({ store, writes, die }), (error) => (isAlive ? Effect.void : Effect.fail(error)))
           return isAlive

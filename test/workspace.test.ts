@@ -43,8 +43,7 @@ describe("workspace", () => {
         .filter(({ text }) => /from "(effect|@effect\/platform|effect-tinker)"/.test(text))
         .map(({ file }) => `${name}/${file}`),
     )
-    // The files of new projects are programs of users.
-    expect(barrels).toEqual(["cli/internal/Template.ts"])
+    expect(barrels).toEqual([])
   })
 
   it("every public module is exported from the index of its package, except those that few programs import", () => {

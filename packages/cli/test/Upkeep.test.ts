@@ -202,6 +202,21 @@ describe("cost", () => {
       writeFileSync(join(directory, "prices.json"), JSON.stringify(list))
       const own = yield* run(`-f json ${rl} --model my/model --prices prices.json`)
       expect(records(own.stdout).at(-1)).toMatchObject({ kind: "total", prices_of: "2026-01-01" })
+      const pairs = yield* run(
+        "-f json cost estimate dpo --model my/model --prices prices.json --tokens 1000000 --epochs 2",
+      )
+      // Two epochs, and one pass of the reference.
+      expect(records(pairs.stdout).at(-1)).toMatchObject({ kind: "total", usd: 3 })
+      const dear = { prefill: 1000, cachedPrefill: 1000, sample: 1000, train: 1000 }
+      writeFileSync(
+        join(directory, "prices.json"),
+        JSON.stringify({ ...list, models: { "*": prices, "my/teacher": dear } }),
+      )
+      const distill = `-f json ${rl.replace("rl", "distill")} --model my/model --prices prices.json`
+      // 400 tokens of prompts, 400 of answers, 800 trained, and 800 that the teacher reads.
+      expect(records((yield* run(distill)).stdout).at(-1)).toMatchObject({ kind: "total", usd: 0.0024 })
+      const taught = yield* run(`${distill} --teacher my/teacher`)
+      expect(records(taught.stdout).at(-1)).toMatchObject({ kind: "total", usd: 0.8016 })
       const absent = yield* run("cost estimate sft")
       expect([absent.exitCode, absent.stderr]).toEqual([2, "Error: Missing options '--model', '--tokens'.\n"])
     }).pipe(Effect.scoped),

@@ -46,6 +46,7 @@ export const estimate: Handler<{
   readonly promptTokens: string | undefined
   readonly answerTokens: string | undefined
   readonly turns: string | undefined
+  readonly teacher: string | undefined
 }> = (input, { format }) =>
   Effect.gen(function* () {
     const { model, recipe } = input
@@ -58,29 +59,30 @@ export const estimate: Handler<{
       "prompt-tokens": yield* whole("prompt-tokens", input.promptTokens),
       "answer-tokens": yield* whole("answer-tokens", input.answerTokens),
     }
-    const needed =
-      recipe === "sft"
-        ? (["tokens"] as const)
-        : (["steps", "groups", "group-size", "prompt-tokens", "answer-tokens"] as const)
+    const hasData = recipe === "sft" || recipe === "dpo"
+    const needed = hasData
+      ? (["tokens"] as const)
+      : (["steps", "groups", "group-size", "prompt-tokens", "answer-tokens"] as const)
     const absent = [...(model === undefined ? ["model"] : []), ...needed.filter((name) => given[name] === undefined)]
     if (model === undefined || absent.length > 0) return yield* missing(absent)
     const prices = yield* PriceList.read(input.prices)
-    const found =
-      recipe === "sft"
-        ? Cost.estimateSupervised(prices, {
-            model,
-            tokens: given.tokens ?? 0,
-            epochs: yield* whole("epochs", input.epochs),
-          })
-        : Cost.estimateRl(prices, {
-            model,
-            steps: given.steps ?? 0,
-            groupsPerStep: given.groups ?? 0,
-            rolloutsPerGroup: given["group-size"] ?? 0,
-            promptTokens: given["prompt-tokens"] ?? 0,
-            answerTokens: given["answer-tokens"] ?? 0,
-            turns: yield* whole("turns", input.turns),
-          })
+    const found = hasData
+      ? Cost.estimateSupervised(prices, {
+          model,
+          tokens: given.tokens ?? 0,
+          epochs: yield* whole("epochs", input.epochs),
+          reference: recipe === "dpo",
+        })
+      : Cost.estimateRl(prices, {
+          model,
+          steps: given.steps ?? 0,
+          groupsPerStep: given.groups ?? 0,
+          rolloutsPerGroup: given["group-size"] ?? 0,
+          promptTokens: given["prompt-tokens"] ?? 0,
+          answerTokens: given["answer-tokens"] ?? 0,
+          turns: yield* whole("turns", input.turns),
+          reference: recipe === "distill" && (input.teacher ?? true),
+        })
     if (Either.isLeft(found))
       return yield* new Failure({
         message: found.left.message,
@@ -111,7 +113,7 @@ const Tokens = Schema.Struct({
 
 const Spent = Schema.parseJson(Schema.Struct({ spent: Schema.BigInt, step: Schema.Number, tokens: Tokens }))
 
-/** What a run has counted, and when and where it ran. */
+/** The counts of a run, and when and where it ran. */
 const runOf = (given: string) =>
   Effect.gen(function* () {
     const directory = resolve((yield* Shell).directory, given)

@@ -34,6 +34,8 @@ export interface SupervisedRun {
   readonly tokens: number
   /** @default 1 */
   readonly epochs?: number | undefined
+  /** Whether a reference model computes the log probabilities of all examples once, as for preferences. */
+  readonly reference?: boolean | undefined
   readonly evaluations?: Evaluations | undefined
   readonly storage?: Storage | undefined
 }
@@ -77,8 +79,11 @@ export interface RlRun {
    * @default 1
    */
   readonly updatesPerStep?: number | undefined
-  /** Whether a reference model computes the log probabilities of each rollout, for a KL penalty. */
-  readonly reference?: boolean | undefined
+  /**
+   * The model that computes the log probabilities of each rollout, for a KL penalty or as a teacher; `true` is the model
+   * itself.
+   */
+  readonly reference?: boolean | string | undefined
   readonly evaluations?: Evaluations | undefined
   readonly storage?: Storage | undefined
 }
@@ -105,15 +110,19 @@ const evaluationTokens = (evaluations: Evaluations | undefined): Partial<Tokens>
   return { prefill: count * evaluations.promptTokens, sampled: count * evaluations.answerTokens }
 }
 
+/** Adds up the cost; the tokens of the reference may have the prices of another model. */
 const estimate = (
   prices: Prices,
   model: string,
-  tokens: Tokens,
+  own: Tokens,
+  reference: { readonly model: string; readonly prefill: number },
   storage: Storage | undefined,
 ): Either.Either<Estimate, PriceUnknown> =>
   Either.gen(function* () {
+    const tokens = addTokens(own, { prefill: reference.prefill })
+    const referenceCost = yield* costOf(prices, reference.model, { prefill: reference.prefill })
     const parts: Record<Kind | "storage", Money> = {
-      prefill: yield* costOf(prices, model, { prefill: tokens.prefill }),
+      prefill: (yield* costOf(prices, model, { prefill: own.prefill })) + referenceCost,
       cachedPrefill: yield* costOf(prices, model, { cachedPrefill: tokens.cachedPrefill }),
       sampled: yield* costOf(prices, model, { sampled: tokens.sampled }),
       trained: yield* costOf(prices, model, { trained: tokens.trained }),
@@ -143,6 +152,7 @@ export const estimateSupervised = (prices: Prices, run: SupervisedRun): Either.E
     prices,
     run.model,
     addTokens({ ...noTokens, trained: run.tokens * (run.epochs ?? 1) }, evaluationTokens(run.evaluations)),
+    { model: run.model, prefill: run.reference === true ? run.tokens : 0 },
     run.storage,
   )
 
@@ -178,10 +188,14 @@ export const estimateRl = (prices: Prices, run: RlRun): Either.Either<Estimate, 
   const prompts = turns * promptTokens + (added * turns * (turns - 1)) / 2
   const whole = promptTokens + answerTokens + added * (turns - 1)
   const tokens: Tokens = {
-    prefill: rollouts * (prompts * (1 - cached) + (run.reference === true ? whole : 0)),
+    prefill: rollouts * prompts * (1 - cached),
     cachedPrefill: rollouts * prompts * cached,
     sampled: rollouts * turns * answerTokens,
     trained: rollouts * whole * updatesPerStep,
   }
-  return estimate(prices, run.model, addTokens(tokens, evaluationTokens(run.evaluations)), run.storage)
+  const reference = {
+    model: typeof run.reference === "string" ? run.reference : run.model,
+    prefill: run.reference === undefined || run.reference === false ? 0 : rollouts * whole,
+  }
+  return estimate(prices, run.model, addTokens(tokens, evaluationTokens(run.evaluations)), reference, run.storage)
 }

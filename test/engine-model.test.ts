@@ -28,6 +28,9 @@ const world = Effect.gen(function* () {
   return { engine, tokenizer, prompt, ask }
 }).pipe(Effect.provide([TokenizerBackend.layerPortable, NodeContext.layer]))
 
+/** Only `test:all` trains the model, which takes several seconds. */
+const isFull = process.env["TINKER_TESTS"] === "all"
+
 describe("shipped engine model", () => {
   for (const [kind, least] of Object.entries({ copy: 0.9, count: 0.95, add: 0.9, world: 0.95, talk: 0.95 })) {
     it.effect(`the shipped model answers questions: ${kind}`, () =>
@@ -43,35 +46,36 @@ describe("shipped engine model", () => {
     )
   }
 
-  it.effect(
-    "an adapter of the shipped model learns a style from two dozen examples without changing the base model",
-    () =>
-      Effect.gen(function* () {
-        const { ask, engine, prompt, tokenizer } = yield* world
-        yield* engine.createAdapter("pirate", { rank: 8, seed: 1 })
-        const before = yield* ask("Where does Rosa live?", "pirate")
-        const examples = questions["world"]!.filter(([asked]) => !asked.includes("Rosa")).slice(0, 24)
-        const data = yield* Effect.forEach(examples, ([asked, answer]) =>
-          Effect.gen(function* () {
-            const start = yield* prompt(asked)
-            const end = yield* tokenizer.encode(`Arr! ${answer}<|end|>`)
-            const whole = [...start, ...end]
-            const weights = whole.slice(1).map((_, i) => (i + 1 >= start.length ? 1 : 0))
-            const inputs = { target_tokens: { data: whole.slice(1) }, weights: { data: weights } }
-            return { tokens: whole.slice(0, -1), inputs }
-          }),
-        )
-        const losses: Array<number> = []
-        for (let step = 0; step < 16; step++) {
-          const { metrics } = yield* engine.forwardBackward("pirate", data, { name: "cross_entropy" })
-          losses.push(metrics["loss:sum"])
-          yield* engine.optimStep("pirate", { learningRate: 1e-3 })
-        }
-        expect(losses.at(-1)).toBeLessThan(losses[0]! / 3)
-        const after = yield* ask("Where does Rosa live?", "pirate")
-        expect(before.text).toBe("Rosa lives in Arlen.")
-        expect(after.text).toMatch(/^Arr! Rosa lives in/)
-        expect(yield* ask("Where does Rosa live?")).toEqual(before)
-      }),
-  )
+  if (isFull)
+    it.effect(
+      "an adapter of the shipped model learns a style from two dozen examples without changing the base model",
+      () =>
+        Effect.gen(function* () {
+          const { ask, engine, prompt, tokenizer } = yield* world
+          yield* engine.createAdapter("pirate", { rank: 8, seed: 1 })
+          const before = yield* ask("Where does Rosa live?", "pirate")
+          const examples = questions["world"]!.filter(([asked]) => !asked.includes("Rosa")).slice(0, 24)
+          const data = yield* Effect.forEach(examples, ([asked, answer]) =>
+            Effect.gen(function* () {
+              const start = yield* prompt(asked)
+              const end = yield* tokenizer.encode(`Arr! ${answer}<|end|>`)
+              const whole = [...start, ...end]
+              const weights = whole.slice(1).map((_, i) => (i + 1 >= start.length ? 1 : 0))
+              const inputs = { target_tokens: { data: whole.slice(1) }, weights: { data: weights } }
+              return { tokens: whole.slice(0, -1), inputs }
+            }),
+          )
+          const losses: Array<number> = []
+          for (let step = 0; step < 16; step++) {
+            const { metrics } = yield* engine.forwardBackward("pirate", data, { name: "cross_entropy" })
+            losses.push(metrics["loss:sum"])
+            yield* engine.optimStep("pirate", { learningRate: 1e-3 })
+          }
+          expect(losses.at(-1)).toBeLessThan(losses[0]! / 3)
+          const after = yield* ask("Where does Rosa live?", "pirate")
+          expect(before.text).toBe("Rosa lives in Arlen.")
+          expect(after.text).toMatch(/^Arr! Rosa lives in/)
+          expect(yield* ask("Where does Rosa live?")).toEqual(before)
+        }),
+    )
 })

@@ -17,7 +17,7 @@ export interface Message {
 }
 
 /**
- * What the model responds to. It may have more fields, e.g. the right answer, which the rating gets.
+ * The messages that the model responds to. It may have more fields, e.g. the right answer, which the rating gets.
  *
  * @since 0.1.0
  * @category models
@@ -29,7 +29,7 @@ export interface Task {
 }
 
 /**
- * What follows an answer in a conversation. Without `next`, the conversation ends.
+ * The continuation of a conversation after an answer. Without `next`, the conversation ends.
  *
  * @since 0.1.0
  * @category models

@@ -1,4 +1,4 @@
-// What the recordings don't show: questions, refusals, interruptions, secrets, terminals.
+// Tests behavior that the recordings don't show: questions, refusals, interruptions, secrets, terminals.
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { describe, expect, it } from "@effect/vitest"

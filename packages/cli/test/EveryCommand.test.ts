@@ -40,9 +40,9 @@ interface Case {
   /** Part of the output. */
   readonly shows: string | RegExp
   readonly code?: number
-  /** What is typed on a terminal. */
+  /** The keys typed on a terminal. */
   readonly typed?: Terminal.Options["typed"]
-  /** What the input is in a pipe. */
+  /** The input in a pipe. */
   readonly input?: string
 }
 

@@ -1,4 +1,4 @@
-// What the commands that use the installed packages do, on the embedded engine: train, resume, evaluate, chat, report.
+// Runs the commands that use the installed packages, on the embedded engine: train, resume, evaluate, chat, report.
 import { existsSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { describe, expect, it } from "@effect/vitest"

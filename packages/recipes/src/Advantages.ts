@@ -30,7 +30,7 @@ export class BadReward extends Schema.TaggedError<BadReward>("@effect-tinker/rec
  * @category models
  */
 export interface Formula {
-  /** What a reward is compared with: the mean of the group, or of all others in it. Default: `group`. */
+  /** The baseline of a reward: the mean of the group, or of all others in it. Default: `group`. */
   readonly baseline?: "group" | "others" | undefined
   /** Whether to divide by the standard deviation of the group (sample, n − 1). Default: false. */
   readonly normalize?: boolean | undefined
@@ -94,7 +94,7 @@ export interface Rated {
 export interface Options extends Formula {
   /** Whether to leave out groups in which all rewards are the same. Default: false. */
   readonly dropConstant?: boolean | undefined
-  /** What is left if all groups are left out because of `dropConstant`. Default: `first`. */
+  /** The groups that remain if `dropConstant` leaves out all of them. Default: `first`. */
   readonly whenAllConstant?: "first" | "none" | "all" | undefined
   /** Whether NaN or an infinite reward is an error, or its rollout is counted and left out. Default: `fail`. */
   readonly onBadReward?: "fail" | "skip" | undefined

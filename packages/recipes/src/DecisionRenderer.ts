@@ -25,7 +25,7 @@ export const Choice = Schema.Union(
     label: Schema.NonEmptyString,
     /** Tells the model what the label means. */
     description: Schema.optional(Schema.String),
-    /** What the model answers for this choice. Not given: A, B, C, … in the order of the choices. */
+    /** The model's answer for this choice. Not given: A, B, C, … in the order of the choices. */
     id: Schema.optional(Schema.NonEmptyString),
   }),
 )
@@ -50,7 +50,7 @@ export interface Decision {
 }
 
 /**
- * What the model writes before the id of a choice, unless another prefix is given.
+ * The text that the model writes before the id of a choice, unless another prefix is given.
  *
  * @since 0.1.0
  * @category models

@@ -30,7 +30,7 @@ export const softmax = (logprobs: ReadonlyArray<number>): ReadonlyArray<number> 
 }
 
 /**
- * What a model decided.
+ * The decision of a model.
  *
  * @since 0.1.0
  * @category models

@@ -66,7 +66,7 @@ export const Config = Schema.Struct({
     description: "The choices of rows that have none of their own.",
   }),
   /**
-   * What the model writes before the id of a choice. It keeps the id a token of its own, and an answer apart from a
+   * The text that the model writes before the id of a choice. It keeps the id a token of its own, and an answer apart from a
    * sentence that begins with the same letter.
    *
    * @default choice#
@@ -75,7 +75,7 @@ export const Config = Schema.Struct({
     description: "What the model writes before the id of a choice.",
   }),
   /**
-   * What happens to a row with more than `maxLength` tokens: it ends the run before the first step, or is counted and left
+   * Decides about a row with more than `maxLength` tokens: it ends the run before the first step, or is counted and left
    * out. It is never cut, because the answer is its end.
    *
    * @default fail

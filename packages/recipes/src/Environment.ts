@@ -17,7 +17,7 @@ import type { SamplingParams } from "effect-tinker/SamplingParams"
 import { textOf } from "./internal/Conversations.ts"
 
 /**
- * What the model sees before it acts, and where its action ends.
+ * The prompt that the model sees before it acts, and where its action ends.
  *
  * @since 0.1.0
  * @category models
@@ -28,7 +28,7 @@ export interface Observation {
 }
 
 /**
- * What the model did.
+ * The action of the model.
  *
  * @since 0.1.0
  * @category models
@@ -40,7 +40,7 @@ export interface Action {
 }
 
 /**
- * What an action led to. The rollout ends when there is no next observation.
+ * The result of an action. The rollout ends when there is no next observation.
  *
  * @since 0.1.0
  * @category models

@@ -7,7 +7,7 @@ import type { RunEvent } from "./RunEvent.ts"
 import { oneLine } from "./internal/Lines.ts"
 
 /**
- * What a process has made and saved, as far as its events say.
+ * The steps that a process has made and saved, according to its events.
  *
  * @since 0.1.0
  * @category models
@@ -43,7 +43,7 @@ export const see = (self: Seen, event: RunEvent): Seen => {
 const counted = (count: number, one: string): string => `${count} ${one}${count === 1 ? "" : "s"}`
 
 /**
- * What happens after the first request to stop.
+ * The phases after the first request to stop.
  *
  * @since 0.1.0
  * @category formatting

@@ -74,7 +74,7 @@ export interface Predicted extends Weighted {
 }
 
 /**
- * What bits per byte need to know about a tokenizer.
+ * The part of a tokenizer that bits per byte need.
  *
  * @since 0.1.0
  * @category models

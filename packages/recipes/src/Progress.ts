@@ -13,7 +13,7 @@ import type { RunEvent } from "./RunEvent.ts"
 import type * as RunLogger from "./RunLogger.ts"
 
 /**
- * What is known of a run's progress.
+ * The progress of a run, as far as it is known.
  *
  * @since 0.1.0
  * @category models

@@ -72,7 +72,7 @@ export const Config = Schema.Struct({
     description: "How many answers are sampled at once.",
   }),
   /**
-   * What happens to a question that can't be rendered, and to one whose answer has no end within `maxTokens`: it is
+   * Decides about a question that can't be rendered, and one whose answer has no end within `maxTokens`: it is
    * counted and left out, or it ends the run before the first step.
    *
    * @default skip
@@ -147,7 +147,7 @@ export const train = <E = never, R = never>(
       const { cost, data, renderer, stop = Effect.never, teacherRenderer = renderer, tokenizer } = options
       const { maxLength, maxTokens, model, onBadRow, seed, systemPrompt, temperature } = config
       const learningRate = yield* Examples.learningRateOf(config)
-      // What is wrong with the questions is found before the teacher answers them.
+      // Problems with the questions are found before the teacher answers them.
       yield* Examples.prepare({ config, data, sequences: (row) => questionOf(renderer, row) })
       const run = yield* openRun(
         "prompt_distillation",

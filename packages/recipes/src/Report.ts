@@ -23,7 +23,7 @@ import type * as RunLogger from "./RunLogger.ts"
 import type * as RunStore from "./RunStore.ts"
 
 /**
- * What a report is made of.
+ * The contents of a report.
  *
  * @since 0.1.0
  * @category models

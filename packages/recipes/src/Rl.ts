@@ -46,7 +46,7 @@ export const Config = Schema.Struct({
     description: "The most actions of a rollout.",
   }),
   /**
-   * What a reward is compared with: the mean of its group, or of all others in it.
+   * The baseline of a reward: the mean of its group, or of all others in it.
    *
    * @default group
    */

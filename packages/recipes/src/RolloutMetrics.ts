@@ -1,5 +1,5 @@
 /**
- * What rollouts looked like, as numbers: rewards, lengths, and how many groups there is something to learn from. The names
+ * Describes rollouts in numbers: rewards, lengths, and how many groups there is something to learn from. The names
  * are those of the official cookbook, e.g. `env/all/reward/total`.
  *
  * @since 0.1.0

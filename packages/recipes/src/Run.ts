@@ -100,7 +100,7 @@ export interface Run {
   readonly ownFrom: number
   /** The saves that were placed before. */
   readonly saves: ReadonlyArray<Saves.Placed>
-  /** What the run spends, if it was opened with prices. */
+  /** The spending of the run, if it was opened with prices. */
   readonly spending: Option.Option<Spending.Spending>
 }
 
@@ -338,7 +338,7 @@ export const fork = (
       originFile,
       Schema.encodeSync(Origin)({ run: from.name, path: found.statePath, step: found.step }),
     )
-    // What was computed for the other run is valid here: finished rollouts, log probabilities of the reference, answers of
+    // Computed values of the other run are valid here: finished rollouts, log probabilities of the reference, answers of
     // the teacher.
     for (const file of ["rollouts.jsonl", "reference.jsonl", "answers.jsonl"]) {
       const lines = yield* from.lines(file)

@@ -62,7 +62,7 @@ export const help = (schema: Schema.Schema.AnyNoContext): string => {
 const flagOf = (name: string): string => `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
 /**
- * What the arguments of a command line say.
+ * The meaning of the arguments of a command line.
  *
  * @since 0.1.0
  * @category models
@@ -183,7 +183,7 @@ export const parseFile = (name: string, text: string): Effect.Effect<Settings.Va
   })
 
 /**
- * What the arguments of a program ask for: its help, or a configuration.
+ * The request in the arguments of a program: its help, or a configuration.
  *
  * @since 0.1.0
  * @category models

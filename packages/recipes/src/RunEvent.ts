@@ -1,5 +1,5 @@
 /**
- * What happens during a training run, as plain data: loops emit these events as a `Stream`, the run keeps them, and
+ * The events of a training run, as plain data: loops emit these events as a `Stream`, the run keeps them, and
  * logs, progress, report and dashboard are made from them.
  *
  * @since 0.1.0

@@ -25,7 +25,7 @@ import { RowIndex } from "./internal/RowIndex.ts"
 import * as Rows from "./Rows.ts"
 
 /**
- * What opening a table found.
+ * The result of opening a table.
  *
  * @since 0.1.0
  * @category models
@@ -59,7 +59,7 @@ export interface Table<out A> {
    * configuration, so that it can't continue with other data.
    */
   readonly fingerprint: string
-  /** What opening the table found. */
+  /** The result of opening the table. */
   readonly counts: Counts
   /** The length of each row, if the table was opened with a `length`. */
   readonly lengths: Option.Option<Uint32Array>

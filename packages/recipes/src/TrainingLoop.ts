@@ -43,7 +43,7 @@ export interface Batch<out I> {
   readonly tokens: number
   /** Metrics of the batch itself, e.g. `epoch`. */
   readonly metrics: Metrics
-  /** What is worth knowing about the batch, e.g. rollouts that failed. Emitted before the step. */
+  /** Remarks about the batch, e.g. rollouts that failed. Emitted before the step. */
   readonly notes?: ReadonlyArray<Note> | undefined
 }
 
@@ -531,7 +531,7 @@ const settler = <E3, R3>(
     const recorded = new Marks()
     const evaluated = new Marks()
     let rolling: string | undefined
-    /** What the last checkpoint has replaced: a crash may have kept it from being deleted. */
+    /** The checkpoints that the last one has replaced: a crash may have kept it from being deleted. */
     let replaced: string | undefined
     let latestState: string | undefined
     let lastEvaluated = -1

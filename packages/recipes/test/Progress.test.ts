@@ -17,7 +17,7 @@ const rows = (count: number, steps?: number) =>
     ),
   )
 
-/** What a person sees: the text without escape sequences. */
+/** Returns the text that a person sees: without escape sequences. */
 // oxlint-disable-next-line no-control-regex
 const visible = (text: string) => text.replaceAll(/\u001B\[[0-9;]*[A-Za-z]/g, "")
 

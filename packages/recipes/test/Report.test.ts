@@ -10,7 +10,7 @@ interface Data {
   readonly runs: ReadonlyArray<{ readonly name: string; readonly events: ReadonlyArray<RunEvent.RunEvent> }>
 }
 
-/** What the page's program gets. */
+/** The input of the page's program. */
 const dataOf = (html: string): Data =>
   JSON.parse(/<script type="application\/json" id="data">([^<]*)<\/script>/.exec(html)?.[1] ?? "")
 

@@ -169,7 +169,7 @@ describe("rollouts", () => {
         ] as const) {
           const task = (index: number) => {
             const { make, ...rest } = scripted().task(index)
-            // What a program in JavaScript may return.
+            // A program in JavaScript may return this.
             const act = () => Effect.succeed({ reward: reward as number })
             return { ...rest, make: Effect.map(make, (environment) => ({ ...environment, act })) }
           }

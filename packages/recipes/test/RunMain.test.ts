@@ -12,7 +12,7 @@ const isFull = process.env["TINKER_TESTS"] === "all"
 const root = fileURLToPath(new URL("../../..", import.meta.url))
 const program = fileURLToPath(new URL("./support/main.ts", import.meta.url))
 
-/** What a person sees: the text without escape sequences and without what was overwritten. */
+/** Returns the text that a person sees: without escape sequences and without what was overwritten. */
 const visible = (output: string) =>
   output
     // oxlint-disable-next-line no-control-regex

@@ -66,7 +66,7 @@ const spent = (store: RunStore.Service) =>
     events.flatMap((event) => (event._tag === "Step" ? [event.metrics["cost/usd"] ?? Number.NaN] : [])),
   )
 
-/** What the run has recorded as spent, in dollars. */
+/** The recorded spending of the run, in dollars. */
 const recorded = (store: RunStore.Service) =>
   Effect.map(
     store.read("spending.json"),

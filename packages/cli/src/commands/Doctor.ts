@@ -27,7 +27,7 @@ type Finding = Diagnosis.Finding
 
 const says = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
 
-/** What happened and what to do, in the words of every command. */
+/** Describes a failure and the remedy in the words of every command. */
 const failed = (check: string, error: unknown): Finding => {
   const [detail = "", ...hint] = report(error).text.trim().split("\n")
   return { check, status: "failed", detail: detail.replace("Error: ", ""), hint: hint.join(" ") }

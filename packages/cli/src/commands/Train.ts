@@ -39,7 +39,7 @@ import { Shell } from "../internal/Shell.ts"
 import { paths, type Recipe, recipes } from "../internal/TrainConfig.ts"
 import * as UserModule from "../internal/UserModule.ts"
 
-/** What all recipes are given. */
+/** The settings that all recipes share. */
 interface Common {
   readonly renderer: Renderer
   readonly tokenizer: Tokenizer.Service

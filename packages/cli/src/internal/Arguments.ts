@@ -134,7 +134,7 @@ const problemWith = (label: string, value: string, values: Option.Option<string>
 export interface Normalized {
   readonly args: ReadonlyArray<string>
   readonly path: ReadonlyArray<Node>
-  /** What to do: parse the arguments and run the command, or show its help, on purpose or because it lacks a command. */
+  /** The action: parse the arguments and run the command, or show its help, on purpose or because it lacks a command. */
   readonly intent: "run" | "help" | "usage"
   /** Whether one of the given options of the program is set. */
   readonly has: (flag: string) => boolean

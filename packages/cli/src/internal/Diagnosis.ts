@@ -8,7 +8,7 @@ export interface Finding {
   readonly check: string
   readonly status: Status
   readonly detail: string
-  /** What to do, unless all is well. */
+  /** The advice, unless all is well. */
   readonly hint?: string | undefined
 }
 

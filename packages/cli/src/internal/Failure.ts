@@ -29,7 +29,7 @@ export class Stopped extends Data.TaggedError("Stopped")<{ readonly message: str
 /** A failure that was described where it happened. */
 export class Described extends Data.TaggedError("Described")<{ readonly report: Report; readonly causes: string }> {}
 
-/** What a failure prints, without its cause, and its exit code. */
+/** The text that a failure prints, without its cause, and its exit code. */
 export interface Report {
   readonly text: string
   readonly exitCode: number

@@ -34,7 +34,7 @@ export const descriptionOf = (help: HelpDoc.HelpDoc): string => {
   return next?._tag === "Paragraph" ? spanText(next.value) : ""
 }
 
-/** What the parser says about an argument or option: its first paragraph is the type, the second is our description. */
+/** Splits the parser's help for an argument or option: its first paragraph is the type, the second is our description. */
 const wordsAbout = ({ help }: Node, name: string): string => {
   const definitions = blocksOf(help).flatMap((block) => (block._tag === "DescriptionList" ? block.definitions : []))
   const found = definitions.find(([term]) =>

@@ -30,7 +30,7 @@ export interface PlainShell extends Omit<Service, "out" | "err" | "line" | "ask"
   readonly hurried: AbortSignal
 }
 
-/** What a failure prints; undefined after success. */
+/** The text that a failure prints; undefined after success. */
 export type Ended = { readonly report: Failure.Report; readonly causes: string } | undefined
 
 const handlers = {
@@ -48,7 +48,7 @@ const handlers = {
 
 export type Name = keyof typeof handlers
 
-/** What a command gets. */
+/** The input of a command. */
 export type Input<N extends Name> = Awaited<ReturnType<(typeof handlers)[N]>> extends Handler<infer A> ? A : never
 
 const answered = (ask: () => Promise<Answer>): Effect.Effect<Option.Option<string>, Quit> =>

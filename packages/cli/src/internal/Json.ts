@@ -18,7 +18,7 @@ export class Fraction {
   }
 }
 
-/** What a record of output consists of. */
+/** A value in a record of output. */
 export type Value = string | number | boolean | null | Fraction | ReadonlyArray<Value> | Record
 
 /** A record of output; its fields are written in their order. */

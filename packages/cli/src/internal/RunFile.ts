@@ -1,5 +1,5 @@
 /**
- * What a run was started with, in its directory: `tinkerfx resume` continues it from there. Paths are relative to the
+ * Keeps the settings of a run in its directory: `tinkerfx resume` continues it from there. Paths are relative to the
  * directory, so that a project can be moved.
  */
 import * as Effect from "effect/Effect"

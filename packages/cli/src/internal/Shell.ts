@@ -1,5 +1,5 @@
 /**
- * What a command may do with the process that it runs in: print, ask, read a variable. The only module of the command
+ * The access of a command to its process: print, ask, read a variable. The only module of the command
  * that touches the process.
  */
 import * as Context from "effect/Context"
@@ -109,7 +109,7 @@ const readLine = (secret?: string) =>
     stdin.on("end", atEnd)
   })
 
-/** What was typed at questions of this process, the newest first. The arrow keys bring it back. */
+/** The answers typed in this process, the newest first. The arrow keys bring it back. */
 let typed: ReadonlyArray<string> = []
 
 /** Asks on a terminal, where the line can be edited. */

@@ -83,7 +83,7 @@ const taskOf = (path: string) => (given: unknown, index: number) =>
     }),
   )
 
-/** What the module offers, checked. */
+/** The checked exports of the module. */
 export interface Loaded {
   readonly tasks: ReadonlyArray<ReadTask>
   readonly environment: Environment

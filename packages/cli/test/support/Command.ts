@@ -22,7 +22,7 @@ export interface Options {
   readonly env?: Readonly<Record<string, string>>
   readonly input?: string
   readonly directory: string
-  /** What the user of a terminal would have. */
+  /** The shell of a terminal's user. */
   readonly shell?: Partial<Shell.Service>
 }
 

@@ -60,7 +60,7 @@ const textOf = async (request: IncomingMessage): Promise<string> => {
 /** Requests that the two clients make at different times, or not at all. */
 const isStartup = ({ path }: Message): boolean => /\/(client\/\w+|auth\/token|session_heartbeat)$/.test(path)
 
-/** What is compared: not our own name and version, nor how the connection is used. */
+/** The compared parts: not our own name and version, nor how the connection is used. */
 const compared = ({ body, headers, method, path, query }: Message) => ({
   method,
   path,

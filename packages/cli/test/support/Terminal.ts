@@ -55,11 +55,11 @@ export interface Options {
   readonly cwd?: string
   /** Whether it uses the installed packages: their sources are TypeScript, and the bundle must be below the package. */
   readonly usesPackages?: boolean
-  /** What a pipe contains. */
+  /** The contents of a pipe. */
   readonly input?: string
   /** The width of the terminal; without one, the output is a pipe. */
   readonly columns?: number
-  /** What is typed once the output contains a text, in this order. */
+  /** The keys typed once the output contains a text, in this order. */
   readonly typed?: ReadonlyArray<readonly [after: string, keys: string]>
 }
 

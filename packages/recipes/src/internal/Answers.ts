@@ -24,7 +24,7 @@ export interface Teacher {
   /** A base model, or the path of a checkpoint. */
   readonly name: string
   readonly renderer: Renderer.Renderer
-  /** What only the teacher sees. */
+  /** The prompt that only the teacher sees. */
   readonly systemPrompt: string
   readonly maxTokens: number
   readonly temperature: number

@@ -4,7 +4,7 @@
  * the purpose and the part (e.g. the epoch), each mixed on its own, and the first 16 numbers are discarded.
  */
 
-/** What numbers are drawn for: the same seed gives unrelated numbers for each purpose. */
+/** The purposes of random numbers: the same seed gives unrelated numbers for each purpose. */
 export const purposes = { shuffle: 1, split: 2, bootstrap: 3 } as const
 
 const rotate = (word: number, by: number) => (word << by) | (word >>> (32 - by))

@@ -1,4 +1,4 @@
-/** What is known about the models of the service: facts, not choices. The table is that of the tokenizer package. */
+/** Facts about the models of the service. The table is that of the tokenizer package. */
 import * as Option from "effect/Option"
 import * as Models from "@effect-tinker/tokenizer/Models"
 

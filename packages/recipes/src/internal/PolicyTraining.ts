@@ -93,7 +93,7 @@ export const policyFields = {
       "If above 0, a token also gets the penalties of those after it, each weighted by this factor once more.",
   }),
   /**
-   * What happens to a rollout that fails: it ends the run, is repeated in a new environment up to three times, or is
+   * Decides about a rollout that fails: it ends the run, is repeated in a new environment up to three times, or is
    * left out of its group.
    *
    * @default fail
@@ -142,7 +142,7 @@ export interface Settings extends Schema.Schema.Type<typeof Fields>, Pick<Advant
   readonly dropConstantGroups: boolean
 }
 
-/** What the log probabilities of another model add to the advantages. */
+/** The part of the advantages that another model's log probabilities add. */
 export interface Penalty {
   /** A base model, or the path of a checkpoint. */
   readonly model: string
@@ -225,7 +225,7 @@ export const train = <E, R, E2>(
     }),
   )
 
-/** What the metrics of a step need beside its data. */
+/** The inputs to the metrics of a step beside its data. */
 interface Sampled {
   readonly masks: ReadonlyArray<Float32Array>
 }

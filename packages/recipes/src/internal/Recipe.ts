@@ -1,4 +1,4 @@
-/** What the recipes have in common. */
+/** The parts that the recipes share. */
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
@@ -70,7 +70,7 @@ export const trainingFields = {
   /** The most tokens of an example. */
   maxLength: Schema.optional(whole).annotations({ description: "The most tokens of an example." }),
   /**
-   * What happens to a row with more than `maxLength` tokens: the rest is cut off, the row is counted and left out, or it
+   * Decides about a row with more than `maxLength` tokens: the rest is cut off, the row is counted and left out, or it
    * ends the run before the first step.
    *
    * @default truncate
@@ -81,7 +81,7 @@ export const trainingFields = {
     default: "truncate",
   }),
   /**
-   * What happens to a row that can't be rendered or has nothing to learn: it ends the run, or is counted and left out.
+   * Decides about a row that can't be rendered or has nothing to learn: it ends the run, or is counted and left out.
    *
    * @default fail
    */

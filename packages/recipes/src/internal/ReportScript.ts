@@ -132,7 +132,7 @@ const chart = (title, series, options = {}) => {
   const ys = all.flatMap(([, y, low, high]) => [y, low, high].filter(isNumber))
   let [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), ys.reduce((a, b) => Math.min(a, b), Infinity), ys.reduce((a, b) => Math.max(a, b), -Infinity)]
   if (x0 === x1) { x0 -= 1; x1 += 1 }
-  // What only rounding tells apart is drawn as constant.
+  // Values that differ by rounding only are drawn as constant.
   const pad = y1 - y0 <= 1e-5 * Math.max(Math.abs(y0), Math.abs(y1)) ? Math.abs(y0) * 0.1 || 1 : (y1 - y0) * 0.06
   y0 -= pad
   y1 += pad
@@ -192,7 +192,7 @@ const seriesOf = (rows) => {
   return series
 }
 const groupOf = (name) => (name.includes("/") ? name.slice(0, name.indexOf("/")) : "training")
-/** What people look at first comes first. */
+/** The sections that people look at first come first. */
 const rank = (name) => {
   const order = ["reward/total", "env/all/reward/total", "train_mean_nll", "dpo_loss", "loss", "reward", "nll", "accuracy", "margin", "kl", "learning_rate", "lr"]
   const found = order.findIndex((word) => name.includes(word))
@@ -270,7 +270,7 @@ const renderHead = () => {
     el("b", other === undefined ? {} : { class: "text" + index, title: runs[index].name }, one.get(name) ?? "–")))))
 }
 
-/** What a run has reached, by name. */
+/** The totals of a run, by name. */
 const summaryOf = (run) => {
   const steps = stepsOf(run)
   const last = steps.at(-1)

@@ -115,7 +115,7 @@ export const seedOf = (...parts: ReadonlyArray<number>): number => {
   return hash >>> 1
 }
 
-/** What the server says about one request, e.g. that a prompt is longer than the context. Another one may succeed. */
+/** An error about one request, e.g. that a prompt is longer than the context. Another one may succeed. */
 const ofRequest: ReadonlySet<string> = new Set(["InvalidInput", "RequestRejected", "RequestFailed"])
 
 const shownReward = (reward: unknown): string =>
@@ -180,7 +180,7 @@ export const roll = <E, R>(
       }
     }),
   ).pipe(
-    // What has gone wrong when the environment was closed.
+    // The error of closing the environment.
     Effect.catchAllDefect((defect) =>
       Effect.fail(failed(defect instanceof Error ? defect.message : String(defect), defect)),
     ),

@@ -5,7 +5,7 @@ import type { FutureError, SubmitError, TrainingError } from "effect-tinker/Tink
 import type * as TrainingClient from "effect-tinker/TrainingClient"
 
 /**
- * What a save is for. `evaluation`: weights to sample from, deleted afterwards unless they are the best. `rollouts`:
+ * The purpose of a save. `evaluation`: weights to sample from, deleted afterwards unless they are the best. `rollouts`:
  * weights to sample rollouts from, deleted afterwards.
  */
 export type Purpose = "periodic" | "rolling" | "final" | "evaluation" | "rollouts"

@@ -1,4 +1,4 @@
-/** What a run spends: metered clients, a budget that stops the run, and a record that survives a crash. */
+/** Tracks the spending of a run: metered clients, a budget that stops the run, and a record that survives a crash. */
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"

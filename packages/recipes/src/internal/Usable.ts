@@ -27,7 +27,7 @@ export interface Sequence {
 
 export interface Usable<A> {
   readonly table: Table.Table<A>
-  /** What the run reports about rows that were left out, if there are any. */
+  /** The warning about rows that were left out, if there are any. */
   readonly notes: ReadonlyArray<Note>
 }
 

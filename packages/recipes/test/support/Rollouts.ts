@@ -6,7 +6,7 @@ import { clients } from "./Scripted.ts"
 
 export class Gone extends Data.TaggedError("Gone")<{ readonly message: string }> {}
 
-/** What happens in the environments of {@link scripted}. */
+/** The events in the environments of {@link scripted}. */
 export interface Faults {
   readonly fails?: number
   /** The task that never ends. */

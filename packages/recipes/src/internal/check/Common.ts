@@ -1,12 +1,12 @@
-/** What the checks have in common: their verdict, and the checks of their options. */
+/** The parts that the checks share: their verdict, and the checks of their options. */
 import * as Either from "effect/Either"
 import { InvalidInput, UnexpectedResponse } from "effect-tinker/TinkerError"
 
-/** What every report has. */
+/** The fields of every report. */
 export interface Verdict {
   /** Whether no problem was found. */
   readonly passed: boolean
-  /** What is wrong, one sentence each. */
+  /** The problems, one sentence each. */
   readonly problems: ReadonlyArray<string>
 }
 
@@ -32,6 +32,6 @@ export const withoutLogprobs = new UnexpectedResponse({
   detail: "the server returned no log probabilities",
 })
 
-/** What is no number is worse than any. */
+/** A value that is no number is worse than any other. */
 export const sizeOf = (difference: number): number =>
   Number.isNaN(difference) ? Number.POSITIVE_INFINITY : Math.abs(difference)

@@ -24,7 +24,7 @@ import { positive, sizeOf, type Verdict, verdictOf, whole, withoutLogprobs } fro
 export interface NumericsOptions {
   /** The client whose current weights are sampled from and whose forward pass is compared. */
   readonly client: Pick<TrainingClient.Service, "forward" | "saveWeightsAndGetSamplingClient">
-  /** What is sampled from. Long prompts find more: errors tend to grow with the length of the context. */
+  /** The prompts to sample from. Long prompts find more: errors tend to grow with the length of the context. */
   readonly prompts: ReadonlyArray<Datums.Transition["observation"]>
   /**
    * How many sequences are sampled for each prompt.
@@ -98,7 +98,7 @@ export interface Depth {
 }
 
 /**
- * What {@link numerics} found.
+ * The report of {@link numerics}.
  *
  * @since 0.1.0
  * @category models

@@ -76,7 +76,7 @@ export interface Way {
 }
 
 /**
- * What {@link resume} found.
+ * The report of {@link resume}.
  *
  * @since 0.1.0
  * @category models
@@ -90,7 +90,7 @@ export interface ResumeReport extends Verdict {
   readonly ways: ReadonlyArray<Way>
 }
 
-/** What a client does next. */
+/** The next operations of a client. */
 interface Continuation {
   readonly before: ReadonlyArray<Float32Array>
   readonly nextLoss: number

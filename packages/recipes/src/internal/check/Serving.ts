@@ -82,7 +82,7 @@ export interface Parting {
 }
 
 /**
- * What {@link serving} found.
+ * The report of {@link serving}.
  *
  * @since 0.1.0
  * @category models

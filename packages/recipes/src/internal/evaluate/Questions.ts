@@ -11,7 +11,7 @@ import { seedOf } from "../Rollouts.ts"
 import { meanOf, type Scored, scoresOf } from "./Scores.ts"
 
 /**
- * What an evaluation measures.
+ * The measurement of an evaluation.
  *
  * @since 0.1.0
  * @category models
@@ -108,7 +108,7 @@ export interface AskOptions {
    */
   readonly seed?: number | undefined
   /**
-   * What happens to a question that fails: it ends the evaluation, or it is left out of the scores and counted.
+   * Decides about a question that fails: it ends the evaluation, or it is left out of the scores and counted.
    *
    * @default fail
    */
@@ -116,7 +116,7 @@ export interface AskOptions {
 }
 
 /**
- * What became of a question.
+ * The outcome of a question.
  *
  * @since 0.1.0
  * @category models

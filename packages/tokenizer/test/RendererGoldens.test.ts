@@ -43,6 +43,8 @@ const differs = (name: Name, key: string, mode: string): string | undefined => {
     if (mode === "last_assistant_turn" || mode === "split last_assistant_turn")
       return "allows to train on the last turn"
     if (mode === "customized") return "rejects to train on messages of others, which the reference ignores"
+    if (key === "bad arguments" && /all_(messages|tokens|user_and_system_messages)$/.test(mode))
+      return "rejects the mode before it reads the arguments"
   }
   if (key === "nothing" && mode.startsWith("split")) return "no turn means no example"
   return undefined

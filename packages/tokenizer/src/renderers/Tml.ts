@@ -323,7 +323,8 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
         disablesThinking: false,
         modes,
         split: (messages, trainOn) => {
-          const isTarget = ({ role, trainable }: Message) => role === "assistant" && (trainable ?? true)
+          const isTarget = (message: Message) =>
+            message.role === "assistant" && (message.trainable ?? true) && !Family.isBlank(message)
           return modes.includes(trainOn) && !messages.some(isTarget) ? [] : [[messages.length, trainOn]]
         },
         prefills: false,

@@ -59,6 +59,11 @@ export const features: Readonly<Record<string, (row: Row) => boolean>> = {
     ),
   images: ({ messages }) =>
     messages.some(({ content }) => typeof content !== "string" && content.some(({ type }) => type === "image")),
+  "images in results": ({ messages }) =>
+    messages.some(
+      ({ content, role }) =>
+        role === "tool" && typeof content !== "string" && content.some(({ type }) => type === "image"),
+    ),
   calls: ({ messages }) => messages.some(({ tool_calls = [] }) => tool_calls.length > 0),
   "reasoning before calls": ({ messages }) =>
     messages.some(
@@ -95,7 +100,7 @@ const rules: ReadonlyArray<readonly [prefix: string, features: ReadonlyArray<str
   ["deepseekv4_1", []],
   ["glm5_3", ["declared tools"]],
   ["gpt_oss", ["calls", "reasoning", "declared tools"]],
-  ["kimi_k2", ["declared tools", "odd arguments"]],
+  ["kimi_k2", ["declared tools", "odd arguments", "images in results"]],
   ["nemotron3_ultra", ["calls", "declared tools", "images"]],
   ["nemotron3", ["calls", "declared tools"]],
   ["qwen3_5_preserve_thinking", ["calls", "declared tools", "reasoning"]],

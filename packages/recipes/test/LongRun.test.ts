@@ -77,7 +77,10 @@ it.effect("a long run holds no more memory after its last step than after a fift
           loss: Loss.crossEntropy,
           optimizer: Optimizer.adam({ learningRate: 1e-3 }),
           metrics: ({ pass }) => Effect.succeed({ loss: pass.metrics["loss:sum"] ?? NaN }),
-          checkpoints: Schema.decodeSync(CheckpointPolicy.CheckpointPolicy)({ everySteps: 50, rollingEverySteps: 10 }),
+          checkpoints: yield* Schema.decode(CheckpointPolicy.CheckpointPolicy)({
+            everySteps: 50,
+            rollingEverySteps: 10,
+          }),
         })
         yield* Stream.runForEach(events, (event) =>
           event._tag === "Step" && (event.step + 1) % (steps / parts) === 0 ? measure : Effect.void,

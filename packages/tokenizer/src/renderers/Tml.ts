@@ -324,7 +324,7 @@ export const make = (tokenizer: Tokenizer.Service, options: Options = {}): Effec
         modes,
         split: (messages, trainOn) => {
           const isTarget = (message: Message) =>
-            message.role === "assistant" && (message.trainable ?? true) && !Family.isBlank(message)
+            message.role === "assistant" && (message.trainable ?? true) && !Family.hasNoParts(message)
           return modes.includes(trainOn) && !messages.some(isTarget) ? [] : [[messages.length, trainOn]]
         },
         prefills: false,

@@ -82,7 +82,7 @@ export const reject = (renderer: string, reason: Reason, problem: string): Eithe
   Either.left(new RendererError({ renderer, reason, problem }))
 
 /** Checks whether a message has no parts at all, not even an empty text. */
-export const isBlank = ({ content, toolCalls = [] }: Message): boolean =>
+export const hasNoParts = ({ content, toolCalls = [] }: Message): boolean =>
   typeof content !== "string" && content.length + toolCalls.length === 0
 
 export const invalid = (path: string, problem: string): Either.Either<never, InvalidInput> =>
@@ -402,7 +402,7 @@ export const make = (family: Family, tokenizer: Service): Renderer => {
       return reject(family.name, "Unsupported", `${trainOn}: expected ${family.modes.join(", ")}`)
     }
     const isTarget = ({ message }: Entry) =>
-      !isBlank(message) && (trainOn !== "customized" || message.trainable === true)
+      !hasNoParts(message) && (trainOn !== "customized" || message.trainable === true)
     const other = entries.find((entry) => entry.message.trainable === true && entry.message.role !== "assistant")
     if (other !== undefined) return reject(family.name, "Unsupported", `${other.path}: only answers can be trained on`)
     const last = entries.findLastIndex((entry) => entry.message.role === "assistant" && isTarget(entry))

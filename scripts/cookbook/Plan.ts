@@ -1,4 +1,4 @@
-/** What both sides train on, and how. */
+/** The data and settings that both sides train with. */
 import { Message } from "@effect-tinker/tokenizer"
 import type { Rl, Supervised } from "@effect-tinker/recipes"
 

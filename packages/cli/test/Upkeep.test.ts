@@ -154,7 +154,7 @@ describe("gc", () => {
     ])
   })
 
-  it.live("gc deletes nothing unless it is told to, and asks first", () =>
+  it.live("gc deletes nothing without the option, and asks first", () =>
     Effect.gen(function* () {
       const list = {
         checkpoints: [wire("a", 90), wire("a", 60), wire("a", 1)],

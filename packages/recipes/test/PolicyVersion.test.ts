@@ -6,7 +6,7 @@ import { dying } from "./support/Dying.ts"
 import { scripted, small } from "./support/Rollouts.ts"
 import { clients, onServer } from "./support/Scripted.ts"
 
-/** Evaluations sample from prompts that begin with this token and end with the version that they are told. */
+/** Evaluations sample from prompts that begin with this token and end with the version that they get. */
 const evaluation = 900
 
 const train = (store: RunStore.Service, config: Rl.Input) =>

@@ -69,7 +69,7 @@ export interface Curve {
 
 export interface Curves {
   readonly title: string
-  /** What the values are. Default: loss per token. */
+  /** The unit of the values. Default: loss per token. */
   readonly unit?: string
   /** Later lines are drawn over earlier ones, which are wider if all have values for the same steps. */
   readonly lines: ReadonlyArray<Curve>

@@ -1,7 +1,7 @@
 /** A stand-in for the Hugging Face Hub: repositories with branches, small files in commits, large ones beside them. */
 import { createServer } from "node:http"
-import type { AddressInfo } from "node:net"
 import { Effect, type Scope } from "effect"
+import * as Loopback from "./Loopback.ts"
 
 export const token = "hf_secret_token"
 
@@ -138,15 +138,7 @@ export const make: Effect.Effect<Hub, never, Scope.Scope> = Effect.gen(function*
       response.end(part)
     })
   })
-  yield* Effect.acquireRelease(
-    Effect.async<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
-    () =>
-      Effect.async<void>((resume) => {
-        server.closeAllConnections()
-        server.close(() => resume(Effect.void))
-      }),
-  )
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  url = `http://127.0.0.1:${yield* Loopback.listen(server)}`
   const bytes = (repo: string, branch: string, file: string) => branchOf(repo, branch)?.get(file) ?? Buffer.alloc(0)
   return {
     url,

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs"
 import { createServer, type IncomingMessage } from "node:http"
 import type { AddressInfo } from "node:net"
 import { Effect, type Scope } from "effect"
+import * as Loopback from "./Loopback.ts"
 import { now } from "./Command.ts"
 
 interface Message {
@@ -114,15 +115,7 @@ export const serve = ({ exchanges }: Recording): Effect.Effect<Server, never, Sc
         response.end(content)
       })
     })
-    yield* Effect.acquireRelease(
-      Effect.async<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
-      () =>
-        Effect.async<void>((resume) => {
-          server.closeAllConnections()
-          server.close(() => resume(Effect.void))
-        }),
-    )
-    const { port } = server.address() as AddressInfo
+    const port = yield* Loopback.listen(server)
     return {
       url: `http://127.0.0.1:${port}`,
       port,

@@ -198,7 +198,7 @@ describe("ScriptedServer sequence numbers", () => {
     ),
   )
 
-  it.effect("a scripted server forgets old requests if it is told how many to keep", () =>
+  it.effect("a scripted server forgets old requests if the number to keep is given", () =>
     Rig.run(
       Effect.gen(function* () {
         const modelId = yield* Rig.createModel()
